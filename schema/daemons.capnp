@@ -100,7 +100,7 @@ interface LeavingModel {
   # Parked until every trainer is quiesced. Nothing changes from then until the end of the move.
 
   give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
-  # Sends a checkpoint through image() and imageDone() of `sink`: encoding elements [begin, begin + count) of this daemon's
+  # Sends a checkpoint through image() and imageDone() of `sink`: what elements [begin, begin + count) of this daemon's
   # layout need, and all rows. Requires quiesced().
 
   commit @2 () -> (status :Acknowledgement);

@@ -51,7 +51,7 @@ struct Loss {
   # nextToken over all predicted tokens.
   kind @0 :LossKind;
   output @1 :Text;          # output to compare; empty: the only output
-  target @2 :Column;        # encoding the output is compared with; stays at the trainer
+  target @2 :Column;        # what the output is compared with; stays at the trainer
   penalty @3 :Text;         # name of an f32 output with one value per sample whose mean is added to the loss; empty: none
 }
 
@@ -88,7 +88,7 @@ interface Executor {
 }
 
 interface RemoteTrainer {
-  # A trainer's session. A context is encoding a forward pass keeps for its backward pass. The trainer chooses its number,
+  # A trainer's session. A context is what a forward pass keeps for its backward pass. The trainer chooses its number,
   # which is free again after step or drop ended the context, or after a call on it failed in computation, in the push,
   # or for lack of memory (overloaded). Gradients that do not match the outputs are detected during the computation. A
   # call that does not match the context's state leaves the context unchanged.
@@ -103,7 +103,7 @@ interface RemoteTrainer {
   backward @1 (context :UInt64, outputGradients :List(Tensor), priority :Int8, thenStep :UInt64, samples :UInt32)
       -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
   # Computes the gradients of the parameters, and of the embedding rows that the forward pass used, from the gradients
-  # of the outputs; once per context. Omitted outputs have zero gradient. `thenStep` not 0: also does encoding step() does,
+  # of the outputs; once per context. Omitted outputs have zero gradient. `thenStep` not 0: also does what step() does,
   # with that number.
 
   gradients @2 (context :UInt64, names :List(Text)) -> (status :Acknowledgement, gradients :List(Tensor));

@@ -38,7 +38,7 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
-  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says encoding it
+  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says what it
                            # holds
   partitions @5 :UInt32;   # number of partitions; 0 and 1: the model is whole
   whole @6 :List(TensorSpec);   # of a partition: the tensors of the whole model. Empty: unknown; a daemon with

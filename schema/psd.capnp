@@ -43,7 +43,7 @@ struct ModelAccess {
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
   deviceOfShard @8 :List(UInt32);  # per shard, the device number for Trainer.openDeviceRing; empty: no device ring
   rowShards @9 :List(RowShard);    # numbered after `shards`
-  # When several daemons serve the model: `rules` has encoding all must agree on, one line "KEY: VALUE" for each key of the
+  # When several daemons serve the model: `rules` has what all must agree on, one line "KEY: VALUE" for each key of the
   # configuration; `emptyGroups` lists the parameter groups (indices into `groups`) that match nothing in this
   # partition. Trainers check that all daemons agree, and that every parameter group matches something in some
   # partition.
@@ -61,8 +61,8 @@ interface SharedMemory {
 }
 
 struct SharedModel {
-  # The live parameters in the daemon's memory, which change while they are read. The file is read-only unless the
-  # daemon's configuration sets shm_writable. All places are byte offsets in the file.
+  # The live parameters in the daemon's memory, which change while they are read. The file can only be
+  # read. All places are byte offsets in the file.
   memory @0 :SharedMemory;
   valuesAt @1 :UInt64;     # element 0 of the arena; the other elements follow
   versionsAt @2 :UInt64;   # version of shard 0, a UInt64 in the machine's byte order. Load a shard's version with
@@ -76,7 +76,7 @@ interface Login {
   # The bootstrap capability of a connection: the only one that a peer has before login() returns more.
 
   login @0 (protocolVersion :UInt32, peer :Text, token :Text) -> LoginResult;
-  # Returns encoding the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). A protocolVersion
+  # Returns what the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). A protocolVersion
   # other than the daemon's is refused with protocolMismatch. `token` authenticates the caller; empty where a client
   # certificate or the user of a Unix socket does. A daemon without authentication ignores it. unauthenticated: the
   # token is unknown or missing. That answer is delayed, and after several of them the connection ends. A second login()
@@ -263,7 +263,7 @@ interface Reader {
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers rise; a
   # new number ends the previous pull. `codec`: empty for float32, else the name of the codec agreed in join().
   # `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the view, the newest
-  # values that all delta-pulling trainers share. `view` and `held` name encoding the caller holds of exactly this slice:
+  # values that all delta-pulling trainers share. `view` and `held` name what the caller holds of exactly this slice:
   # view and version of the previous answer; 0: nothing.
 
   pullRows @1 (pull :UInt64, shard :UInt32, first :UInt64, runs :List(RowRun), ids :Data, codec :Text) -> RowsResult;
@@ -295,7 +295,7 @@ struct PullResult {
       values @4 :Data;      # count × float32, little-endian, or bytes of the requested codec
       view @6 :UInt64;      # with `deltas`: the view of these values and of later differences to them. 0: none; the caller
                             # must not hold them
-      encoding @7 :PulledValues;
+      content @7 :PulledValues;
     }
     error @5 :Error;
   }
@@ -376,7 +376,7 @@ interface Trainer extends(Reader) {
   # Parked until the daemon is about to end. A session may have one such call outstanding; a second one is answered at
   # once, without `shuttingDown`. The trainer disconnects, for which the daemon waits up to limits.drain_ms.
   # `restarting`: a daemon will resume the model. The trainer then reconnects as after a broken connection and resends
-  # encoding was not answered. `revoked`, if set: the caller may not train any more (unauthenticated, forbidden), and the
+  # what was not answered. `revoked`, if set: the caller may not train any more (unauthenticated, forbidden), and the
   # daemon ends the connection; it does not itself end. `move`: the model is about to move to `moveDaemons` other
   # daemons, and the daemon waits for quiesce(); the trainer calls notice() again with this number. 0: none.
 
@@ -559,7 +559,7 @@ interface Admin {
 
   checkChange @14 (assignment :Text) -> (status :Acknowledgement, change :Text);
   # Dry run of set(), or of reload() if `assignment` is empty: whether it would be accepted now. `change` describes,
-  # human-readable, encoding would differ; nothing changes. For callers that change several daemons or none.
+  # human-readable, what would differ; nothing changes. For callers that change several daemons or none.
 
   events @5 (after :UInt64, wait :Bool) -> (json :Text);
   # Events after the event numbered `after`, among the 256 newest, as JSON. docs/operations.md lists the fields. With
@@ -588,7 +588,7 @@ interface Admin {
   # Starts a move of the model to the daemons `to`; this daemon notifies each trainer. `move`: a random number, the same
   # at all sources; the lead is called last. A move that is not complete within `timeoutMs` is cancelled. `lead`: the
   # number of the lead's process (MoveTerms); a source that is not the lead asks the lead for the outcome when the
-  # caller is lost. `heartbeats`: the caller calls LeavingModel.beat(). notReady: it has no values, or a move is under way.
+  # caller is lost. `heartbeats`: the caller calls LeavingModel.heartbeat(). notReady: it has no values, or a move is under way.
   # standby: it is not the primary of its replica set.
 
   moveTerms @13 () -> MoveTermsResult;
@@ -596,7 +596,7 @@ interface Admin {
 
   arrive @12 (move :UInt64, parts :UInt32, heartbeats :Bool) -> ArriveResult;
   # This daemon is a target of a move from `parts` source daemons. 0: the model is already here and the move may have
-  # counted. `heartbeats`: the caller calls ArrivingModel.beat(). invalidArgument: the daemon has a model, or had one that
+  # counted. `heartbeats`: the caller calls ArrivingModel.heartbeat(). invalidArgument: the daemon has a model, or had one that
   # moved away. standby: it is not the primary of its replica set. overloaded (of the data sent later): more than
   # limits.arriving_bytes.
 

@@ -19,7 +19,7 @@ struct ProgressResult {
   }
 }
 
-struct ReplicaController {
+struct AveragingMember {
   rank @0 :UInt32;
   host @1 :Text;
   port @2 :UInt32;
@@ -29,7 +29,7 @@ struct GroupResult {
   union {
     formed :group {
       generation @0 :UInt64;           # of the averaging group; rises, and is unique across daemons
-      members @1 :List(ReplicaController);   # by rank. The first pushes the average: the dense part of any other member's push is
+      members @1 :List(AveragingMember);   # by rank. The first pushes the average: the dense part of any other member's push is
                                        # ignored.
       index @2 :UInt32;                # index of the caller
       reached @3 :UInt64;              # version to which group `after` brought the model; 0: unknown

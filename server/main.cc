@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "common/log/log.h"
 #include "common/os/end_by_signal.h"
 #include "common/text/text.h"
+#include "server/config/config_schema.h"
 #include "server/daemon/daemon.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
@@ -63,6 +63,26 @@ struct ConfigFlags {
         ->type_name("KEY=VALUE")
         ->expected(1)
         ->take_all();
+  }
+};
+
+/// The flags of `psd check`.
+struct CheckFlags : ConfigFlags {
+  CLI::App* command;
+  bool schema = false;
+
+  explicit CheckFlags(CLI::App& app)
+      : command(app.add_subcommand("check", "Validate a configuration and print it with all defaults")) {
+    command->add_option("file,--config", file, "Configuration file; without one, the defaults")
+        ->type_name("FILE");
+    addTo(*command);
+    CLI::Option* const printed =
+        command->add_flag("--schema", schema, "Print the JSON Schema of configurations, for editors");
+    for (CLI::Option* const other : command->get_options()) {
+      if (other != printed && other != command->get_help_ptr()) printed->excludes(other);
+    }
+    command->footer("policy.type:\n" + psd::policyHelp() +
+                    "policy.aggregator.type, of sync, local_sgd and diloco:\n" + psd::aggregatorHelp());
   }
 };
 
@@ -327,23 +347,16 @@ constexpr const char* kExamples =
     "Exit status: 0 success, 1 failure, 2 an invalid command line or configuration, 3 no answer within\n"
     "--timeout, or a timeout in the daemon itself.";
 
-/// The first word of each line of a help text: the word that the line explains.
-std::vector<std::string> explained(const std::string& help) {
-  std::vector<std::string> words;
-  std::istringstream lines(help);
-  for (std::string line, word; std::getline(lines, line);) {
-    if (std::istringstream(line) >> word) words.push_back(word);
+psd::CompletionWords completionWords() {
+  psd::CompletionWords words{
+      .ofOption = {{"--device", {"auto", "cpu", "cuda:0"}}, {"--role", {"reader", "trainer", "admin"}}},
+      .ofKey = {}};
+  for (const psd::SettableKey& key : psd::settableKeys()) {
+    words.ofOption["--set"].push_back(key.path + "=");
+    if (key.live) words.ofOption["assignment"].push_back(key.path + "=");  // of psd set
+    if (!key.choices.empty()) words.ofKey[key.path] = key.choices;
   }
   return words;
-}
-
-psd::CompletionWords completionWords() {
-  return {
-      .ofOption = {{"--device", {"auto", "cpu", "cuda:0"}},
-                   {"--role", {"reader", "trainer", "admin"}},
-                   {"--set", {"policy.type=", "policy.aggregator.type=", "optimizer.lr=", "world_size="}}},
-      .ofKey = {{"policy.type", explained(psd::policyHelp())},
-                {"policy.aggregator.type", explained(psd::aggregatorHelp())}}};
 }
 
 /// Rereads the configuration of a running daemon. Refuses pipes: their content is gone, and a FIFO would
@@ -371,15 +384,7 @@ int run(int argc, char** argv) {
   app.footer(kExamples);
 
   ServeFlags serve(app);
-  ConfigFlags check;
-  CLI::App* checkCommand =
-      app.add_subcommand("check", "Validate a configuration and print it with all defaults");
-  checkCommand->add_option("file,--config", check.file, "Configuration file; without one, the defaults")
-      ->type_name("FILE");
-  check.addTo(*checkCommand);
-  checkCommand->footer("policy.type:\n" + psd::policyHelp() +
-                       "policy.aggregator.type, of sync, local_sgd and diloco:\n" + psd::aggregatorHelp());
-
+  const CheckFlags check(app);
   const OperatorFlags operators(app);
   const psd::LiveCommands live(app);
   const FileFlags files(app);
@@ -391,7 +396,7 @@ int run(int argc, char** argv) {
                            {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
                           {"Overrides of the configuration",
                            {"--listen", "--http", "--insecure", "--device", "--index", "--set"}}});
-  const psd::TextCommands texts(app, completionWords());
+  const psd::TextCommands texts(app, completionWords);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -405,6 +410,10 @@ int run(int argc, char** argv) {
     if (text->ok()) std::fputs((*text)->c_str(), stdout);
     return report(text->status());
   }
+  if (check.schema) {
+    psd::printSchema();
+    return 0;
+  }
   if (auto outcome = operators.run()) return report(*outcome);
   if (auto outcome = live.run()) return report(*outcome);
   if (auto outcome = tokens.run()) return report(*outcome);
@@ -412,10 +421,10 @@ int run(int argc, char** argv) {
   if (auto outcome = files.run(*env)) return report(*outcome);
   if (auto outcome = plans.run(*env)) return report(*outcome);
   if (auto outcome = divisions.run(*env)) return report(*outcome);
-  const ConfigFlags& chosen = *checkCommand ? check : serve;
+  const ConfigFlags& chosen = *check.command ? static_cast<const ConfigFlags&>(check) : serve;
   auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);
   if (!loaded.ok()) return report(loaded.status());
-  if (*checkCommand) {
+  if (*check.command) {
     psd::printConfig(*loaded);
     return 0;
   }

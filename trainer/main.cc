@@ -9,19 +9,18 @@
 
 namespace {
 
-/// What was thrown where nobody can catch it, as by a check of compiled code on a thread of LibTorch's, ends
-/// the program by a line.
+/// Ends the program with one line if an exception cannot be caught, such as one that compiled code throws on
+/// a thread of LibTorch.
 [[noreturn]] void endByLine() {
-  std::string what = "nothing was thrown";
+  std::string what = "no exception";
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::exception& exception) {
     what = exception.what();
   } catch (...) {
-    what = "something was thrown that nobody knows";
+    what = "an unknown exception";
   }
-  std::fprintf(stderr, "psd-trainer: ended in the midst of computing: %s\n",
-               what.substr(0, what.find('\n')).c_str());
+  std::fprintf(stderr, "psd-trainer: aborted while computing: %s\n", what.substr(0, what.find('\n')).c_str());
   std::_Exit(EXIT_FAILURE);
 }
 

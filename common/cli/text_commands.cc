@@ -64,7 +64,7 @@ void groupOptions(CLI::App& app, const std::vector<OptionGroup>& groups) {
   for (CLI::App* command : app.get_subcommands({})) groupOptions(*command, groups);
 }
 
-TextCommands::TextCommands(CLI::App& app, CompletionWords words)
+TextCommands::TextCommands(CLI::App& app, std::function<CompletionWords()> words)
     : app_(app),
       words_(std::move(words)),
       help_(app.add_subcommand("help", "Explain the program or one of its commands, as --help does")),
@@ -77,10 +77,6 @@ TextCommands::TextCommands(CLI::App& app, CompletionWords words)
   completion_->footer("bash:  source <(" + name + " completion bash)\nzsh:   source <(" + name +
                       " completion zsh)\nfish:  " + name + " completion fish | source\n");
   for (CLI::App* command : {help_, completion_, man_}) command->group("About " + name);
-  words_.ofOption["shell"] = {"bash", "zsh", "fish"};
-  for (const CLI::App* command : app.get_subcommands({})) {
-    words_.ofOption["command"].push_back(command->get_name());
-  }
   const auto formatter = std::make_shared<NarrowHelp>();
   formatter->column_width(kHelpColumn);
   setFormatter(app, formatter);
@@ -88,9 +84,18 @@ TextCommands::TextCommands(CLI::App& app, CompletionWords words)
 
 std::optional<Result<std::string>> TextCommands::run() const {
   if (*help_) return help();
-  if (*completion_) return completionScript(app_, shell_, words_);
+  if (*completion_) return completion();
   if (*man_) return Result<std::string>(manPage(app_));
   return std::nullopt;
+}
+
+Result<std::string> TextCommands::completion() const {
+  CompletionWords words = words_();
+  words.ofOption["shell"] = {"bash", "zsh", "fish"};
+  for (const CLI::App* command : app_.get_subcommands({})) {
+    words.ofOption["command"].push_back(command->get_name());
+  }
+  return completionScript(app_, shell_, words);
 }
 
 Result<std::string> TextCommands::help() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,16 +25,18 @@ void groupOptions(CLI::App& app, const std::vector<OptionGroup>& groups);
 /// all other commands; limits the lines of help to 100 characters. Owned by one thread; `app` outlives it.
 class TextCommands {
  public:
-  TextCommands(CLI::App& app, CompletionWords words);
+  /// `words` is called where a script is asked for.
+  TextCommands(CLI::App& app, std::function<CompletionWords()> words);
 
   /// The requested text; empty if the chosen command is none of these.
   std::optional<Result<std::string>> run() const;
 
  private:
   Result<std::string> help() const;
+  Result<std::string> completion() const;
 
   CLI::App& app_;
-  CompletionWords words_;
+  const std::function<CompletionWords()> words_;
   std::vector<std::string> commands_;
   std::string shell_;
   CLI::App *help_, *completion_, *man_;

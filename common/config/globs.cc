@@ -7,17 +7,16 @@
 namespace psd {
 
 std::string globFault(const std::string& glob) {
-  if (glob.empty()) return "holds \"\", which matches nothing; use names, like \"fc*\"";
+  if (glob.empty()) return "holds \"\", which matches nothing; write names, as \"fc*\"";
   for (size_t i = 0; i < glob.size(); i++) {
-    if (glob[i] == '\\') {  // the next character is literal
-      if (++i == glob.size()) return "\"" + glob + "\" ends with a '\\' without a character after it";
+    if (glob[i] == '\\') {  // escapes the next character
+      if (++i == glob.size()) return "\"" + glob + "\" ends with a '\\', after which a character is missing";
       continue;
     }
     if (glob[i] != '[') continue;
     const size_t first = i + 1 + (glob.find_first_of("!^", i + 1) == i + 1);
-    i = glob.find(']', first + 1);  // ']' is literal as the first character
-    if (i == std::string::npos)
-      return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a literal '['";
+    i = glob.find(']', first + 1);  // ']' as the first character is literal
+    if (i == std::string::npos) return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a plain one";
   }
   return "";
 }
@@ -27,12 +26,6 @@ std::vector<std::string> readGlobs(ObjectReader& entry, std::string_view key) {
   for (const std::string& glob : globs) {
     if (const std::string fault = globFault(glob); !fault.empty()) entry.fail(key, fault);
   }
-  return globs;
-}
-
-std::vector<std::string> readMatch(ObjectReader& entry, const std::string& what) {
-  std::vector<std::string> globs = readGlobs(entry, "match");
-  if (globs.empty()) entry.fail("match", "is needed: " + what);
   return globs;
 }
 

@@ -8,16 +8,13 @@
 
 namespace psd {
 
-/// The human-readable fault of a malformed glob, to follow its key; empty: the glob is valid.
+/// The fault of a malformed glob, to follow the key in an error; else empty.
 std::string globFault(const std::string& glob);
 
-/// Reads a key that holds one or several globs; absent: none. Errors go to the reader.
+/// Reads a key with one glob or a list of them; absent: none. Problems go to the reader.
 std::vector<std::string> readGlobs(ObjectReader& entry, std::string_view key);
-/// Reads the key "match" of an entry: one or several globs, at least one. `what` describes, in the error
-/// message, what they match. Errors go to the reader.
-std::vector<std::string> readMatch(ObjectReader& entry, const std::string& what);
 
-/// Whether any glob matches the name.
+/// Whether one of the globs matches the name.
 bool anyMatches(const std::vector<std::string>& globs, const std::string& name);
 
 }  // namespace psd

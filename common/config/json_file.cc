@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kQuotedValueBytesMax = 60;
 constexpr size_t kKeyBytesMax = 200;
 
-/// Builds the document from the parser's events, so that repeated keys are detected, and keeps the first
-/// error. Used by one parse, on one thread.
+/// Builds the document from the parser's events, which detects repeated keys, and keeps the first error. Used
+/// by one parse, on one thread.
 class DocumentBuilder final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return add(nullptr); }
@@ -56,7 +56,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   struct Frame {
     Json value;
     std::string key;
-    std::unordered_set<std::string> keys{};  // of an object: all keys seen
+    std::unordered_set<std::string> keys{};  // of an object, those so far
   };
 
   bool add(Json value) {
@@ -115,7 +115,7 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
   auto bad = [&](const std::string& separator, const std::string& what) {
     return Error{ErrorCode::invalidArgument, std::string(origin) + separator + what};
   };
-  // The parser would treat a zero byte as the end of the text.
+  // The parser takes a zero byte as the end of the text.
   if (text.find('\0') != std::string_view::npos) return bad(": ", "holds a zero byte: not JSON text");
   DocumentBuilder builder;
   bool complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,

@@ -15,30 +15,29 @@ namespace psd {
 
 using Json = nlohmann::ordered_json;
 
-/// State of one key that was read.
+/// A key that a caller has read or asked for.
 struct ObjectReader::Entry {
   enum class Kind { asked, refused, value, object, list };
   std::string key;
   Kind kind = Kind::asked;
-  Json value{};                   ///< Kind::value: the value returned to the reader
+  Json value{};                   ///< Kind::value: the value that was returned
   std::vector<Node*> children{};  ///< Kind::object: one; Kind::list: its elements
 };
 
-/// One object of the document, or an absent one.
+/// One object of the document, or one that is absent.
 struct ObjectReader::Node {
   const Json* json = nullptr;  ///< null when absent or not an object
   std::string path;
   std::vector<Entry> entries{};
-  std::unordered_map<std::string, size_t> places{};  ///< key to index in `entries`
-  std::unordered_map<std::string_view, const Json*>
-      values{};  ///< members of `json` by key; filled on first use
+  std::unordered_map<std::string, size_t> places{};            ///< of the entries, by key
+  std::unordered_map<std::string_view, const Json*> values{};  ///< of `json` by key, after the first look-up
 
   Entry& entry(std::string_view key) {
     const auto [place, added] = places.try_emplace(std::string(key), entries.size());
     return added ? entries.emplace_back(Entry{std::string(key)}) : entries[place->second];
   }
 
-  /// The value of `key` in the document, or null.
+  /// The value that the document has for `key`, or null.
   const Json* given(std::string_view key) {
     if (json == nullptr) return nullptr;
     if (values.empty()) {
@@ -67,7 +66,7 @@ struct ObjectReader::Node {
     return result;
   }
 
-  /// The message for the first key, here or below, that was never read; empty if there is none.
+  /// The message for the first unknown key here or below; else empty.
   std::string unknownKey() const {
     if (json == nullptr) return "";
     std::vector<std::string_view> known;
@@ -107,7 +106,7 @@ struct ObjectReader::Node {
 
 struct ObjectReader::State {
   Json document;
-  std::deque<Node> nodes{};             ///< stable addresses; the root is first
+  std::deque<Node> nodes{};             ///< addresses are stable; the root first
   std::optional<std::string> wrong{};   ///< first wrong type or value
   std::optional<std::string> failed{};  ///< first fail()
 

@@ -13,7 +13,7 @@
 
 namespace psd {
 
-/// The valid range of a number. Bounds are inclusive unless stated otherwise.
+/// The numbers that a key may have. Bounds are inclusive unless stated otherwise.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -23,14 +23,14 @@ struct NumberRange {
 
 /// Reads one JSON object key by key into typed values.
 ///
-/// Reading never fails immediately: a wrong type or value is recorded with its JSON path, the fallback is
-/// returned, and `finish()` on the root reports one problem in one line: the first wrong value, else the
-/// first key that was never read, with a suggestion, else the first `fail()`. (In this order, because a
-/// misspelt key is often the reason why something else looks missing.) Each value read, given or default, is
-/// recorded, so that `effective()` is the complete configuration in reading order.
+/// A wrong type or value is recorded with its JSON path and the fallback is returned; `finish()` on the root
+/// reports one problem in one line: the first wrong value, else the first key that was never read, with the
+/// nearest valid one, else the first `fail()`. (In this order, because a misspelt key is often the reason why
+/// another one seems to be missing.) Each value read, given or default, is recorded, so that `effective()` is
+/// the complete document in reading order.
 ///
-/// Readers made by `object()` and `objects()` share the root's state and keep it alive. Owned by
-/// one thread; cheap to copy.
+/// Readers made by `object()` and `objects()` share the root's state and keep it alive. Owned by one thread;
+/// cheap to copy.
 class ObjectReader {
  public:
   /// `json` must be an object; anything else is the first error.
@@ -41,14 +41,14 @@ class ObjectReader {
   bool hasObject(std::string_view key) const;
   /// Whether it is a string.
   bool hasText(std::string_view key) const;
-  /// The keys of this object in the document, in order: for objects whose keys are names.
+  /// The document's keys of this object, in their order, where they are names.
   std::vector<std::string> keys() const;
   double number(std::string_view key, double fallback, NumberRange range = {});
   uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
-  /// A list of strings, or a single string in place of a list of one; absent: empty.
+  /// A list of strings, or one string for a list of one; absent: empty.
   std::vector<std::string> textOrTexts(std::string_view key);
   std::vector<uint64_t> integers(std::string_view key, std::vector<uint64_t> fallback);
   std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumberRange range = {});
@@ -60,17 +60,18 @@ class ObjectReader {
   /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
 
-  /// A key that is invalid here although similar objects have it: an error if given, and not among the valid
-  /// keys.
+  /// A key that does not apply to this object, though to similar ones: a problem where it is given, and not
+  /// listed among the valid keys.
   void refuse(std::string_view key, std::string_view message);
-  /// Reports a problem that only the caller can detect. `key` may be empty: the object itself.
+  /// Reports a problem that the caller found. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
-  /// JSON path of this object ("" for the root) or of a key in it, like "optimizer.lr" or "groups[1].match".
+  /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or
+  /// "groups[1].match".
   std::string pathOf(std::string_view key) const;
 
   /// The problem to report (ErrorCode::invalidArgument), or ok. Called after all keys were read.
   Status finish() const;
-  /// Every value that was read, from the root down, in reading order.
+  /// Every value that was read from the root down, in reading order.
   nlohmann::ordered_json effective() const;
 
  private:
@@ -79,9 +80,9 @@ class ObjectReader {
   struct State;
   ObjectReader(std::shared_ptr<State> state, Node* node);
 
-  /// The value of `key`, or null if absent; either way the key counts as valid from now on.
+  /// The value given for `key`, or null; marks the key as known.
   const nlohmann::ordered_json* given(std::string_view key) const;
-  /// Records the value that the reader returned for `key`, for effective().
+  /// Records the value of `key` for effective().
   void record(std::string_view key, nlohmann::ordered_json value);
   /// Records that the value at `path` is not `right`.
   void wrong(const std::string& path, const std::string& right, const nlohmann::ordered_json& value,

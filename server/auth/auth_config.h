@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "server/auth/role.h"
 
 namespace psd {
@@ -21,7 +21,7 @@ struct AuthConfig {
   Role local = Role::admin;                   ///< of the daemon's own user and root on a Unix socket
 };
 
-/// Reads the key `auth`; reports problems to the reader. Does not read the token file.
-AuthConfig readAuth(ObjectReader in);
+/// Reads the key `auth`. Does not read the token file.
+AuthConfig readAuth(ConfigReader in);
 
 }  // namespace psd

@@ -1,5 +1,7 @@
 #include "server/checkpoint/durability_config.h"
 
+#include <initializer_list>
+
 namespace psd {
 namespace {
 
@@ -8,54 +10,98 @@ constexpr double kSecondsMax = 30 * 86'400;
 constexpr uint64_t kUpdatesMax = 1ull << 40;
 constexpr uint64_t kKeepMax = 1'000'000;
 constexpr uint64_t kFullEveryMax = 1'000;
+constexpr uint64_t kLogBytesMin = 1ull << 16, kLogBytesMax = 1ull << 40;
 
-std::optional<uint64_t> readEveryBytes(ObjectReader in) {
-  constexpr uint64_t kLeast = 1ull << 16, kMost = 1ull << 40;
+void readEveryBytes(ConfigReader& in, std::optional<uint64_t>& value) {
+  using Json = ConfigReader::Json;
+  in.declare(
+      {"every_bytes",
+       "Growth of the log, in bytes, from one checkpoint to the next; the log of a previous daemon counts. "
+       "`auto`: eight times the newest checkpoint, at least 256 MiB. 0: no checkpoints by bytes.",
+       Key::kLive},
+      {{"anyOf",
+        Json::array({Json{{"const", "auto"}}, Json{{"const", 0}},
+                     Json{{"type", "integer"}, {"minimum", kLogBytesMin}, {"maximum", kLogBytesMax}}})},
+       {"default", "auto"}});
+  if (in.describes()) return;
   if (!in.has("every_bytes") || in.hasText("every_bytes")) {
-    in.choice("every_bytes", "auto", {"auto"});
-    return {};
+    in.values().choice("every_bytes", "auto", {"auto"});
+    return;
   }
-  const uint64_t bytes = in.integer("every_bytes", 0, 0, kMost);
-  if (bytes > 0 && bytes < kLeast) {
-    in.fail("every_bytes", "must be \"auto\", 0 or an integer from " + std::to_string(kLeast) + " to " +
-                               std::to_string(kMost) + ", not " + std::to_string(bytes));
+  value = in.values().integer("every_bytes", 0, 0, kLogBytesMax);
+  if (*value > 0 && *value < kLogBytesMin) {
+    in.fail("every_bytes", "must be \"auto\", 0 or an integer from " + std::to_string(kLogBytesMin) + " to " +
+                               std::to_string(kLogBytesMax) + ", not " + std::to_string(*value));
   }
-  return bytes;
+}
+
+void readSaved(ConfigReader& in, DurabilityConfig& config, std::string_view type) {
+  in.text(
+      {"path", "Folder of the checkpoints and the log, created if missing. It belongs to one daemon alone."},
+      config.path, {{"minLength", 1}});
+  if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");
+  in.require("path", "is needed by type '" + std::string(type) + "': the folder for what is saved");
+  in.number({"every_seconds",
+             "Seconds from one checkpoint to the next, if anything has changed. 0: no checkpoints by time.",
+             Key::kLive},
+            config.everySeconds, {.min = 0, .max = kSecondsMax});
+  in.integer({"every_updates",
+              "Updates of a shard, on average over the shards, from one checkpoint to the next. 0: no "
+              "checkpoints by updates.",
+              Key::kLive},
+             config.everyUpdates, 0, kUpdatesMax);
+  in.integer({"keep",
+              "Number of checkpoints that are kept, with the log since the oldest of them; without a log "
+              "also the checkpoints of the whole model."},
+             config.keep, 1, kKeepMax);
+  in.integer({"full_every",
+              "Every n-th checkpoint holds all rows of embedding tables; the others hold the rows that "
+              "changed since the previous one, which is kept as long as they are. A damaged full checkpoint "
+              "makes those that build on it unusable."},
+             config.fullEvery, 1, kFullEveryMax);
+  in.text({"resume",
+           "`auto`: resume from the newest complete checkpoint in `path` and the log after it, if there is "
+           "one; a damaged file, or a log without a checkpoint, is an error. `none`: start without. Else the "
+           "path of a checkpoint, or of a folder of them, to resume from without a log."},
+          config.resume, {{"minLength", 1}});
+  if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
+}
+
+/// Refuses the keys that belong to other types than the one that was chosen.
+void refuseOthers(ConfigReader& in, DurabilityConfig::Type type) {
+  const auto goesWith = [&](std::string_view types, std::initializer_list<std::string_view> keys) {
+    for (const std::string_view key : keys) {
+      in.refuse(key, "goes with type " + std::string(types) + ", not with '" +
+                         std::string(durabilityName(type)) + "'");
+    }
+  };
+  if (type != DurabilityConfig::Type::log) goesWith("log", {"every_bytes", "segment_bytes"});
+  if (type != DurabilityConfig::Type::none) return;
+  goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "full_every", "resume"});
 }
 
 }  // namespace
 
 std::string_view durabilityName(DurabilityConfig::Type type) { return kTypes[static_cast<size_t>(type)]; }
 
-DurabilityConfig readDurability(ObjectReader in) {
+DurabilityConfig readDurability(ConfigReader in) {
   DurabilityConfig config;
-  const std::string type = in.choice("type", kTypes[0], {std::begin(kTypes), std::end(kTypes)});
-  for (size_t i = 0; i < std::size(kTypes); i++) {
-    if (kTypes[i] == type) config.type = static_cast<DurabilityConfig::Type>(i);
-  }
-  const auto goesWith = [&](std::string_view types, std::initializer_list<std::string_view> keys) {
-    for (const std::string_view key : keys) {
-      in.refuse(key, "goes with type " + std::string(types) + ", not with '" + type + "'");
-    }
-  };
-  if (config.type != DurabilityConfig::Type::log) goesWith("log", {"every_bytes", "segment_bytes"});
-  if (!config.enabled()) {
-    goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "full_every", "resume"});
-    return config;
-  }
-  if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for checkpoints");
-  config.path = in.text("path", "");
-  if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");
-  config.everySeconds = in.number("every_seconds", config.everySeconds, {.min = 0, .max = kSecondsMax});
-  config.everyUpdates = in.integer("every_updates", config.everyUpdates, 0, kUpdatesMax);
-  config.keep = in.integer("keep", config.keep, 1, kKeepMax);
-  config.fullEvery = in.integer("full_every", config.fullEvery, 1, kFullEveryMax);
-  config.resume = in.text("resume", config.resume);
-  if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
-  if (config.type == DurabilityConfig::Type::log) {
-    config.everyBytes = readEveryBytes(in);
-    config.segmentBytes = in.integer("segment_bytes", config.segmentBytes, 1ull << 16, 1ull << 40);
-  }
+  in.alternatives({"type", "How much of the model survives the daemon."}, kTypes[0],
+                  {{kTypes[0], "Nothing: the model ends with the daemon."},
+                   {kTypes[1], "Checkpoints during training; pushes after the last one may be lost."},
+                   {kTypes[2], "Checkpoints and a log of every update; an answered push is never lost."}},
+                  [&config](ConfigReader& options, std::string_view type) {
+                    for (size_t i = 0; i < std::size(kTypes); i++) {
+                      if (kTypes[i] == type) config.type = static_cast<DurabilityConfig::Type>(i);
+                    }
+                    refuseOthers(options, config.type);
+                    if (!config.enabled()) return;
+                    readSaved(options, config, type);
+                    if (config.type != DurabilityConfig::Type::log) return;
+                    readEveryBytes(options, config.everyBytes);
+                    options.integer({"segment_bytes", "Size after which the log starts a new file."},
+                                    config.segmentBytes, kLogBytesMin, kLogBytesMax);
+                  });
   return config;
 }
 

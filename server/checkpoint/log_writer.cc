@@ -306,7 +306,7 @@ void LogWriter::setBased() {
   for (Fulfiller& waiter : served) waiter->fulfill();
 }
 
-kj::Promise<void> LogWriter::whenBased() {
+kj::Promise<void> LogWriter::whenBaseWritten() {
   std::lock_guard hold(mutex_);
   if (based_ && !broken_) return kj::READY_NOW;
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();

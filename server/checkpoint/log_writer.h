@@ -59,7 +59,7 @@ class LogWriter final : public UpdateLog {
   void setBased();
   /// Resolves, on the calling loop, once a finished checkpoint leads to everything appended so far:
   /// immediately, unless the log is broken or has no base yet; then when a checkpoint mends it.
-  kj::Promise<void> whenBased();
+  kj::Promise<void> whenBaseWritten();
   /// Whether a checkpoint leads to the appended records. Otherwise they are not durable, as status() reports.
   bool isBased() const;
   /// Reports that the checkpoint this history starts from failed. If no other checkpoint leads to the

@@ -25,13 +25,13 @@ Status addShards(ParameterStore& store, Manifest& manifest, CheckpointWriter& wr
 }
 
 Status addRows(ParameterStore& store, Manifest& manifest, CheckpointWriter& writer) {
-  double nobodyWaits = 0;
+  double pauseSeconds = 0;
   for (size_t i = 0; i < store.rowShardCount(); i++) {
     RowShard& shard = store.rowShard(i);
     describe(shard, manifest.rowShards[i]);
     RowsCopy rows(shard, false);
     for (bool more = true; more;) {
-      PSD_ASSIGN_OR_RETURN(more, rows.writeSome(writer, store, manifest.rowShards[i], nobodyWaits));
+      PSD_ASSIGN_OR_RETURN(more, rows.writeSome(writer, store, manifest.rowShards[i], pauseSeconds));
     }
   }
   return {};

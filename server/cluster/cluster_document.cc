@@ -13,20 +13,20 @@ namespace {
 
 constexpr std::string_view kPlanGroupPath = "groups[0].";  // in the document
 
-Error wrongPlan(std::string path, std::string_view message) {
+Error invalidDocument(std::string path, std::string_view message) {
   return {ErrorCode::invalidArgument, std::move(path) + ": " + std::string(message)};
 }
 
 Status validateDaemons(const ClusterDocument& plan) {
   if (plan.daemons.size() > kPlanDaemonsMax) {
-    return wrongPlan("daemons",
-                     fmt::format("{} daemons; at most {} are allowed", plan.daemons.size(), kPlanDaemonsMax));
+    return invalidDocument(
+        "daemons", fmt::format("{} daemons; at most {} are allowed", plan.daemons.size(), kPlanDaemonsMax));
   }
   for (const auto& [id, addresses] : plan.daemons) {
     const std::string path = fmt::format("daemons.{:016x}", id.value);
-    if (id.value == 0) return wrongPlan(path, "0 is not a daemon's number");
+    if (id.value == 0) return invalidDocument(path, "0 is not a daemon's number");
     if (addresses.empty() || addresses.size() > kPlanAddressesMax) {
-      return wrongPlan(
+      return invalidDocument(
           path, fmt::format("{} addresses; a daemon has 1 to {}", addresses.size(), kPlanAddressesMax));
     }
     for (size_t i = 0; i < addresses.size(); i++) {
@@ -34,7 +34,8 @@ Status validateDaemons(const ClusterDocument& plan) {
       const bool canBeDialled =
           address.kind == Address::Kind::unixSocket || (address.port != 0 && address.host != "*");
       if (!canBeDialled)
-        return wrongPlan(fmt::format("{}[{}]", path, i), "'" + address.toString() + "' cannot be dialled");
+        return invalidDocument(fmt::format("{}[{}]", path, i),
+                               "'" + address.toString() + "' cannot be dialled");
     }
   }
   return {};
@@ -43,31 +44,35 @@ Status validateDaemons(const ClusterDocument& plan) {
 Status validateGroup(const ClusterDocument& plan) {
   const ReplicaSet& group = plan.group;
   const std::string path(kPlanGroupPath);
-  if (group.term == 0) return wrongPlan(path + "epoch", "must be at least 1");
-  if (group.history == 0) return wrongPlan(path + "history", "0 is not a history");
-  if (!plan.daemons.contains(group.primary)) return wrongPlan(path + "primary", "is not among the daemons");
+  if (group.term == 0) return invalidDocument(path + "epoch", "must be at least 1");
+  if (group.history == 0) return invalidDocument(path + "history", "0 is not a history");
+  if (!plan.daemons.contains(group.primary))
+    return invalidDocument(path + "primary", "is not among the daemons");
   if (!group.standby) return {};
-  if (*group.standby == group.primary) return wrongPlan(path + "standby", "is the primary itself");
-  if (!plan.daemons.contains(*group.standby)) return wrongPlan(path + "standby", "is not among the daemons");
+  if (*group.standby == group.primary) return invalidDocument(path + "standby", "is the primary itself");
+  if (!plan.daemons.contains(*group.standby))
+    return invalidDocument(path + "standby", "is not among the daemons");
   return {};
 }
 
 Status validateMove(const ClusterDocument& plan) {
   if (!plan.moved) return {};
   const auto& [move, to] = *plan.moved;
-  if (!plan.ended) return wrongPlan("moved", "goes with a run that is over (ended)");
-  if (move == 0) return wrongPlan("moved.move", "0 is not a move");
+  if (!plan.ended) return invalidDocument("moved", "goes with a run that is over (ended)");
+  if (move == 0) return invalidDocument("moved.move", "0 is not a move");
   if (to.empty() || to.size() > kPartitionsMax) {
-    return wrongPlan("moved.to", fmt::format("{} daemons; 1 to {} are allowed", to.size(), kPartitionsMax));
+    return invalidDocument("moved.to",
+                           fmt::format("{} daemons; 1 to {} are allowed", to.size(), kPartitionsMax));
   }
   for (size_t i = 0; i < to.size(); i++) {
     const std::string path = fmt::format("moved.to[{}]", i);
     if (to[i].empty() || to[i].size() > kDaemonAddressesMax) {
-      return wrongPlan(path,
-                       fmt::format("{} addresses; a daemon has 1 to {}", to[i].size(), kDaemonAddressesMax));
+      return invalidDocument(
+          path, fmt::format("{} addresses; a daemon has 1 to {}", to[i].size(), kDaemonAddressesMax));
     }
     for (const std::string& text : to[i]) {
-      if (const auto address = parseAddress(text); !address.ok()) return wrongPlan(path, address.message());
+      if (const auto address = parseAddress(text); !address.ok())
+        return invalidDocument(path, address.message());
     }
   }
   return {};
@@ -86,9 +91,9 @@ Result<ClusterDocument> checked(ClusterDocument plan) {
 }  // namespace
 
 Status validateDocument(const ClusterDocument& plan) {
-  if (plan.proposal == 0) return wrongPlan("proposal", "0 is no proposal");
+  if (plan.proposal == 0) return invalidDocument("proposal", "0 is no proposal");
   if (plan.fromFolder() && (!plan.ended || plan.moved))
-    return wrongPlan("from_folder_of", "goes with a run that is over (ended), and has not moved");
+    return invalidDocument("from_folder_of", "goes with a run that is over (ended), and has not moved");
   PSD_RETURN_IF_ERROR(validateDaemons(plan));
   PSD_RETURN_IF_ERROR(validateGroup(plan));
   return validateMove(plan);
@@ -98,8 +103,8 @@ Result<ClusterDocument> withPrimary(ClusterDocument plan, DaemonId daemon, uint6
                                     uint64_t proposal) {
   ReplicaSet& changed = plan.group;
   const std::string path(kPlanGroupPath);
-  if (changed.primary == daemon) return wrongPlan(path + "primary", "is that daemon already");
-  if (changed.history == history) return wrongPlan(path + "history", "a new primary needs a new one");
+  if (changed.primary == daemon) return invalidDocument(path + "primary", "is that daemon already");
+  if (changed.history == history) return invalidDocument(path + "history", "a new primary needs a new one");
   const DaemonId primary = std::exchange(changed.primary, daemon);
   const std::optional<DaemonId> standby = std::exchange(changed.standby, std::nullopt);
   changed.term++;
@@ -112,7 +117,8 @@ Result<ClusterDocument> withPrimary(ClusterDocument plan, DaemonId daemon, uint6
 
 Result<ClusterDocument> withStandby(ClusterDocument plan, DaemonId daemon, std::vector<Address> addresses,
                                     uint64_t proposal) {
-  if (plan.group.standby) return wrongPlan(std::string(kPlanGroupPath) + "standby", "there is one already");
+  if (plan.group.standby)
+    return invalidDocument(std::string(kPlanGroupPath) + "standby", "there is one already");
   plan.group.standby = daemon;
   plan.daemons[daemon] = std::move(addresses);
   plan.proposal = proposal;
@@ -120,7 +126,7 @@ Result<ClusterDocument> withStandby(ClusterDocument plan, DaemonId daemon, std::
 }
 
 Result<ClusterDocument> withMove(ClusterDocument plan, RecordedMove moved, uint64_t proposal) {
-  if (plan.ended) return wrongPlan("ended", "the run is over already");
+  if (plan.ended) return invalidDocument("ended", "the run is over already");
   plan.ended = true;
   plan.moved = std::move(moved);
   plan.proposal = proposal;
@@ -129,7 +135,7 @@ Result<ClusterDocument> withMove(ClusterDocument plan, RecordedMove moved, uint6
 
 Result<ClusterDocument> withoutStandby(ClusterDocument plan, uint64_t proposal) {
   const std::optional<DaemonId> standby = std::exchange(plan.group.standby, std::nullopt);
-  if (!standby) return wrongPlan(std::string(kPlanGroupPath) + "standby", "there is none");
+  if (!standby) return invalidDocument(std::string(kPlanGroupPath) + "standby", "there is none");
   plan.proposal = proposal;
   forget(plan, *standby);
   return checked(std::move(plan));

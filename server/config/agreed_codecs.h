@@ -8,13 +8,13 @@
 
 namespace psd {
 
-/// How a trainer's values travel. A value type.
+/// The codecs of a trainer's pushes and pulls. A value type.
 struct AgreedCodecs {
   std::shared_ptr<const Codec> push, pull;
 };
 
-/// The codecs of a trainer that asks for these (a peer's texts; empty: the daemon's choice). The error tells
-/// which may not be.
+/// The codecs of a trainer that requests these (a peer's texts; empty: the daemon's default). The error names
+/// the one that is not allowed.
 Result<AgreedCodecs> agreeOnCodecs(const DaemonConfig& config, std::string_view push, std::string_view pull);
 
 }  // namespace psd

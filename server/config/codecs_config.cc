@@ -3,25 +3,38 @@
 #include <algorithm>
 
 #include "common/text/text.h"
+#include "server/config/addresses.h"
 
 namespace psd {
 namespace {
 
-CodecRule readRule(ObjectReader in, const std::vector<std::string_view>& known) {
+/// Keywords of JSON Schema for the name of a codec with options; each codec with all its options is an
+/// example.
+nlohmann::ordered_json specSchema(const std::vector<std::string>& names) {
+  std::vector<std::string> examples;
+  for (const std::string& name : names) examples.push_back(makeCodec(name).value()->spec());
+  return {{"pattern", "^(" + joined(names, "|") + ")(:.+)?$"}, {"examples", examples}};
+}
+
+CodecRule readRule(ConfigReader in, const std::vector<std::string_view>& known) {
   CodecRule rule;
   const std::vector<std::string> all(known.begin(), known.end());
-  rule.allowed = in.texts("allowed", all);
+  rule.allowed = all;
+  in.texts(
+      {"allowed", "Codecs that trainers may request; the join of a trainer with another one is refused."},
+      rule.allowed, {{"items", {{"enum", all}}}, {"minItems", 1}, {"uniqueItems", true}});
   if (rule.allowed.empty()) in.fail("allowed", "must hold at least one of " + joined(all, ", "));
   for (size_t i = 0; i < rule.allowed.size(); i++) {
     const std::string& name = rule.allowed[i];
-    const std::string at = "allowed[" + std::to_string(i) + "]";
+    const std::string at = elementPath("allowed", i);
     if (std::count(all.begin(), all.end(), name) == 0) {
       in.fail(at, "must be one of " + joined(all, ", ") + ", not \"" + name + "\"");
     } else if (std::count(rule.allowed.begin(), rule.allowed.end(), name) > 1) {
       in.fail(at, "\"" + name + "\" is listed twice");
     }
   }
-  rule.fallback = in.text("default", "none");
+  in.text({"default", "Codec of trainers that request none: `NAME[:option=value]`, one of those allowed."},
+          rule.fallback, in.describes() ? specSchema(all) : nlohmann::ordered_json());
   const auto codec = rule.choose("");
   if (!codec.ok()) in.fail("default", codec.message());
   return rule;
@@ -50,10 +63,11 @@ Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups
   return {};
 }
 
-CodecsConfig readCodecs(ObjectReader in) {
+CodecsConfig readCodecs(ConfigReader in) {
   CodecsConfig codecs;
-  codecs.push = readRule(in.object("push"), codecNames());
-  codecs.pull = readRule(in.object("pull"), parameterCodecNames());
+  codecs.push = readRule(in.object({"push", "Gradients (`psd-trainer --codec`)."}), codecNames());
+  codecs.pull =
+      readRule(in.object({"pull", "Parameters (`psd-trainer --pull-codec`)."}), parameterCodecNames());
   return codecs;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/codec/codec.h"
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "server/config/parameter_groups.h"
 
 namespace psd {
@@ -13,10 +13,10 @@ namespace psd {
 /// Which codecs trainers may use in one direction. A value type.
 struct CodecRule {
   std::vector<std::string> allowed;  ///< names
-  std::string fallback = "none";     ///< with options: what a trainer uses that asks for none in particular
+  std::string fallback = "none";     ///< NAME[:option=value], of trainers that request none
 
-  /// The codec for a trainer that asks for `spec` (a peer's text; empty: the fallback). The error names what
-  /// is allowed.
+  /// The codec for a trainer that requests `spec` (a peer's text; empty: the fallback). The error names the
+  /// allowed ones.
   Result<std::shared_ptr<const Codec>> choose(std::string_view spec) const;
 };
 
@@ -25,11 +25,11 @@ struct CodecsConfig {
   CodecRule pull;  ///< parameters
 };
 
-/// Whether gradients may come in `codec`. ErrorCode::invalidArgument where it adds a momentum of its own to
-/// that of an optimizer, or to what a local policy's trainers push, which is no gradient.
+/// Whether gradients may be pushed in `codec`. ErrorCode::invalidArgument where it adds a momentum to that of
+/// an optimizer, or to the differences of parameters that trainers push under a policy of local steps.
 Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups);
 
-/// Reads {"push": {"allowed": […], "default": …}, "pull": {…}}; problems go to the reader.
-CodecsConfig readCodecs(ObjectReader in);
+/// Reads the key `codecs`.
+CodecsConfig readCodecs(ConfigReader in);
 
 }  // namespace psd

@@ -1,16 +1,18 @@
 #include "server/config/daemons_config.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "common/text/split.h"
 #include "common/text/text.h"
+#include "server/config/addresses.h"
 
 namespace psd {
 namespace {
 
-std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_view text) {
-  const std::string key = "daemons[" + std::to_string(index) + "]";
+std::vector<Address> readAddresses(ConfigReader& in, size_t index, std::string_view text) {
+  const std::string key = elementPath("daemons", index);
   std::vector<Address> addresses;
   for (const std::string& one : splitAtCommas(text)) {
     Result<Address> address = parseAddress(one);
@@ -38,9 +40,14 @@ std::vector<std::string> DaemonsConfig::texts() const {
   return out;
 }
 
-DaemonsConfig readDaemons(ObjectReader& in) {
+DaemonsConfig readDaemons(ConfigReader& in) {
   DaemonsConfig daemons;
-  const std::vector<std::string> texts = in.texts("daemons", {});
+  std::vector<std::string> texts;
+  in.texts({"daemons",
+            "Addresses of the daemons that serve the model together, in the order of their partitions: each "
+            "one address, or up to 8 as `\"A,B\"`, of which the first that answers is used. The same list at "
+            "all of them."},
+           texts, {{"maxItems", kPartitionsMax}});
   if (texts.size() > kPartitionsMax) {
     in.fail("daemons", "must hold at most " + std::to_string(kPartitionsMax) + " daemons");
   }
@@ -49,17 +56,20 @@ DaemonsConfig readDaemons(ObjectReader& in) {
     for (const Address& address : daemons.addresses.back()) {
       for (size_t k = 0; k < i; k++) {
         if (std::ranges::find(daemons.addresses[k], address) == daemons.addresses[k].end()) continue;
-        in.fail("daemons[" + std::to_string(i) + "]",
+        in.fail(elementPath("daemons", i),
                 address.toString() + " is daemon " + std::to_string(k) + " already");
       }
     }
   }
+  const Key kIndex{"index", "With `daemons`: the place of this daemon among them, from 0."};
+  std::optional<uint32_t> index;
+  if (in.describes() || !texts.empty()) in.integer(kIndex, index, 0, kPartitionsMax - 1);
   if (texts.empty()) {
     in.refuse("index", "goes with `daemons`, those that serve a model together");
     return daemons;
   }
-  if (in.has("index")) {
-    daemons.index = static_cast<uint32_t>(in.integer("index", 0, 0, kPartitionsMax - 1));
+  if (index) {
+    daemons.index = *index;
     if (daemons.index >= texts.size()) {
       in.fail("index", "must be below the number of `daemons` (" + std::to_string(texts.size()) + "), not " +
                            std::to_string(daemons.index));

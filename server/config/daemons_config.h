@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "common/os/address.h"
 #include "common/types/model_spec.h"
 
@@ -12,13 +12,13 @@ namespace psd {
 
 /// The daemons that serve a model together, each a partition of it. A value type.
 struct DaemonsConfig {
-  /// In the order of their partitions, each with the addresses at which trainers reach it or its standby, the
-  /// first that answers; empty: this daemon serves its model alone.
+  /// By partition: the addresses at which trainers reach its daemon or the standby, the first that answers;
+  /// empty: this daemon serves its model alone.
   std::vector<std::vector<Address>> addresses;
-  uint32_t index = 0;  ///< which of them this one is
+  uint32_t index = 0;  ///< the partition of this daemon
   std::string rules;   ///< see rulesText(); empty: this daemon serves its model alone
 
-  /// The addresses as the configuration has them.
+  /// The addresses as in the configuration.
   std::vector<std::string> texts() const;
   bool several() const { return addresses.size() > 1; }
   Partition partition() const {
@@ -26,7 +26,7 @@ struct DaemonsConfig {
   }
 };
 
-/// Reads the keys `daemons` and `index`. Problems go to the reader.
-DaemonsConfig readDaemons(ObjectReader& in);
+/// Reads the keys `daemons` and `index`.
+DaemonsConfig readDaemons(ConfigReader& in);
 
 }  // namespace psd

@@ -7,14 +7,13 @@
 
 namespace psd {
 
-/// Where shards shall live, as the configuration says it; whether the device is there is seen when
-/// the daemon starts. A value type.
+/// The device of shards, as configured; whether it exists is checked when the daemon starts. A value type.
 struct DeviceChoice {
   enum class Kind { automatic, cpu, cuda };  ///< automatic: CUDA device 0 if there is one, else CPU
   Kind kind = Kind::automatic;
   int index = 0;  ///< CUDA device number, for Kind::cuda
 
-  /// The form that parseDevice() reads.
+  /// The text that parseDevice() reads.
   std::string toString() const;
   bool operator==(const DeviceChoice&) const = default;
 };

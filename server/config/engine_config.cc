@@ -4,22 +4,37 @@
 #include <utility>
 
 #include "common/os/address.h"
+#include "server/config/addresses.h"
 
 namespace psd {
 namespace {
 
 constexpr size_t kMembersMax = 16;
 constexpr size_t kPrefixBytesMax = 200;
+constexpr std::string_view kEndpointsNeeded =
+    "must hold 1 to 16 addresses of members of etcd, as \"http://10.0.0.1:2379\"";
+constexpr std::string_view kPrefixNeeded =
+    "is needed: what the keys of this model, and of no other, begin with, as \"/psd/mnist\": '/', then "
+    "visible "
+    "ASCII, without '/' at the end, 200 bytes at most";
 
-std::vector<EtcdMember> readMembers(ObjectReader& in) {
+std::vector<EtcdMember> readMembers(ConfigReader& in) {
   std::vector<EtcdMember> members;
-  const std::vector<std::string> texts = in.texts("endpoints", {});
+  std::vector<std::string> texts;
+  in.texts({"endpoints",
+            "Members of etcd, `http://HOST:PORT` or `https://HOST:PORT`; the default port is 2379. All are "
+            "asked at the same time and the first answer counts: name them all."},
+           texts,
+           {{"items", {{"pattern", "^https?://[^/@ ]+/?$"}}},
+            {"minItems", 1},
+            {"maxItems", kMembersMax},
+            {"uniqueItems", true}});
+  in.require("endpoints", kEndpointsNeeded);
   if (texts.empty() || texts.size() > kMembersMax) {
-    in.fail("endpoints", "must hold 1 to " + std::to_string(kMembersMax) +
-                             " addresses of members of etcd, as \"http://10.0.0.1:2379\"");
+    in.fail("endpoints", kEndpointsNeeded);
   }
   for (size_t i = 0; i < texts.size(); i++) {
-    const std::string key = "endpoints[" + std::to_string(i) + "]";
+    const std::string key = elementPath("endpoints", i);
     Result<EtcdMember> member = parseEtcdMember(texts[i]);
     if (!member.ok()) {
       in.fail(key, member.message());
@@ -32,33 +47,38 @@ std::vector<EtcdMember> readMembers(ObjectReader& in) {
   return members;
 }
 
-std::string readPrefix(ObjectReader& in) {
-  std::string prefix = in.text("prefix", "");
+std::string readPrefix(ConfigReader& in) {
+  std::string prefix;
+  in.text({"prefix",
+           "Start of the keys of this model, and of no other, as `/psd/mnist`: visible ASCII, without `/` at "
+           "the end, at most 200 bytes."},
+          prefix, {{"pattern", "^/[!-~]*[!-.0-~]$"}, {"maxLength", kPrefixBytesMax}});
+  in.require("prefix", kPrefixNeeded);
   const auto mayBe = [](char c) { return c > ' ' && c <= '~'; };
   const bool right = prefix.size() > 1 && prefix.size() <= kPrefixBytesMax && prefix.front() == '/' &&
                      prefix.back() != '/' && std::ranges::all_of(prefix, mayBe);
-  if (!right) {
-    in.fail(
-        "prefix",
-        "is needed: what the keys of this model, and of no other, begin with, as \"/psd/mnist\": '/', then "
-        "visible ASCII, without '/' at the end, " +
-            std::to_string(kPrefixBytesMax) + " bytes at most");
-  }
+  if (!right) in.fail("prefix", kPrefixNeeded);
   return prefix;
 }
 
-TlsFiles readFiles(ObjectReader in) {
+TlsFiles readFiles(ConfigReader in) {
   TlsFiles files;
-  files.ca = in.text("ca", "");
-  files.certificate = in.text("certificate", "");
-  files.key = in.text("key", "");
+  in.text(
+      {"ca", "Path of the authorities that may sign the members' certificates. Empty: those of the system."},
+      files.ca);
+  in.text({"certificate",
+           "Path of the certificate that this daemon presents to members that request one "
+           "(`--client-cert-auth`). Empty: none."},
+          files.certificate);
+  in.text({"key", "Path of the certificate's private key, without a passphrase. Given with `certificate`."},
+          files.key);
   if (files.certificate.empty() != files.key.empty()) {
     in.fail(files.certificate.empty() ? "certificate" : "key", "is needed: certificate and key go together");
   }
   return files;
 }
 
-void checkPassword(ObjectReader& in, const EtcdOptions& etcd, bool insecure) {
+void checkPassword(ConfigReader& in, const EtcdOptions& etcd, bool insecure) {
   if (etcd.user.empty() != etcd.passwordFile.empty()) {
     in.fail(etcd.user.empty() ? "user" : "password_file", "is needed: user and password_file go together");
   }
@@ -74,17 +94,26 @@ void checkPassword(ObjectReader& in, const EtcdOptions& etcd, bool insecure) {
 
 }  // namespace
 
-EngineConfig readEngine(ObjectReader in, bool insecure) {
+EngineConfig readEngine(ConfigReader in, bool insecure) {
   EngineConfig engine;
-  (void)in.choice("type", "etcd", {"etcd"});
+  std::string_view type = "etcd";
+  in.choice<std::string_view>({"type", "etcd 3.4 or later, through its JSON gateway."}, type, {{type, type}});
   engine.prefix = readPrefix(in);
   EtcdOptions& etcd = engine.etcd;
   etcd.members = readMembers(in);
-  etcd.answerMs = in.integer("answer_ms", etcd.answerMs, 50, 10'000);
-  etcd.user = in.text("user", "");
-  etcd.passwordFile = in.text("password_file", "");
+  in.integer({"answer_ms", "Time after which a member that has not answered counts as unreachable."},
+             etcd.answerMs, 50, 10'000);
+  in.text({"user",
+           "User of etcd, where authentication is on; it needs to read and write keys with the prefix. "
+           "Endpoints must be `https://` or on this machine unless `insecure` is set. Empty: none."},
+          etcd.user);
+  in.text({"password_file",
+           "Path of a file, readable by its owner alone, whose first line is the user's password. Given with "
+           "`user`."},
+          etcd.passwordFile);
   const bool hasFiles = in.has("tls");
-  etcd.tls = readFiles(in.object("tls"));
+  etcd.tls = readFiles(in.object(
+      {"tls", "For endpoints `https://`. All files are in PEM format and read for each connection."}));
   const bool anyTls = std::ranges::any_of(etcd.members, [](const EtcdMember& member) { return member.tls; });
   if (hasFiles && !anyTls && etcd.tls.ca + etcd.tls.certificate + etcd.tls.key != "") {
     in.fail("tls", "goes with endpoints https://, of which there is none");

@@ -2,19 +2,18 @@
 
 #include <string>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "server/engine/etcd_options.h"
 
 namespace psd {
 
-/// The engine by which the daemons of a model agree. A value type.
+/// The engine through which the daemons of a model agree on the cluster document. A value type.
 struct EngineConfig {
-  std::string prefix;  ///< keys of this model begin with it and a '/'; no other model's do
+  std::string prefix;  ///< the model's keys start with it and a '/', and no other model's do
   EtcdOptions etcd;
 };
 
-/// Reads the key `engine`; `insecure`: passwords may go over a network in the clear. Problems go to the
-/// reader; no file is read.
-EngineConfig readEngine(ObjectReader in, bool insecure);
+/// Reads the key `engine`; no file is read. `insecure`: passwords may cross a network unencrypted.
+EngineConfig readEngine(ConfigReader in, bool insecure);
 
 }  // namespace psd

@@ -2,22 +2,28 @@
 
 #include <string>
 
+#include "server/config/addresses.h"
+
 namespace psd {
 
-HttpConfig readHttp(ObjectReader in) {
+HttpConfig readHttp(ConfigReader in) {
   HttpConfig http;
-  const std::vector<std::string> texts = in.texts("listen", {});
-  for (size_t i = 0; i < texts.size(); i++) {
-    const std::string key = "listen[" + std::to_string(i) + "]";
-    Result<Address> address = parseAddress(texts[i]);
-    if (!address.ok()) {
-      in.fail(key, address.message());
-    } else {
-      http.listen.push_back(*std::move(address));
-    }
-  }
-  http.connections = static_cast<uint32_t>(in.integer("connections", http.connections, 1, 4096));
-  http.timeoutMs = in.integer("timeout_ms", http.timeoutMs, 100, 86'400'000);
+  std::vector<std::string> texts;
+  in.texts(
+      {"listen",
+       "Addresses: `tcp://localhost:5580`, `unix:///PATH`, or `tls://*:5580` for HTTPS with the certificate "
+       "of `tls`. Other machines may reach it by `tls://` alone, with `auth` or `tls.require_client`, unless "
+       "`insecure` is set. Without `auth` every client may do what an operator may. Empty: off."},
+      texts, addressList());
+  http.listen = parseAddresses(in, "listen", texts);
+  in.integer({"connections",
+              "Connections open at once; further ones are closed. Streams of events take at most three "
+              "quarters of them."},
+             http.connections, 1, 4096);
+  in.integer({"timeout_ms",
+              "Time for a TLS handshake, for a request to be complete after its connection opened or the "
+              "previous answer was sent, and for a peer to read an answer or an event."},
+             http.timeoutMs, 100, 86'400'000);
   return http;
 }
 

@@ -3,20 +3,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "common/os/address.h"
 
 namespace psd {
 
 inline constexpr const char* kDefaultHttpAddress = "tcp://localhost:5580";
 
-/// The page and the endpoints for programs, over HTTP. A value type.
+/// The web page and the endpoints for programs, over HTTP. A value type.
 struct HttpConfig {
   std::vector<Address> listen;  ///< empty: off
-  uint32_t connections = 64;    ///< open at once
-  uint64_t timeoutMs = 15'000;  ///< for a request to be complete, and for a peer to read what it is sent
+  uint32_t connections = 64;
+  uint64_t timeoutMs = 15'000;
 };
 
-HttpConfig readHttp(ObjectReader in);
+HttpConfig readHttp(ConfigReader in);
 
 }  // namespace psd

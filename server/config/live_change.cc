@@ -1,10 +1,9 @@
 #include "server/config/live_change.h"
 
-#include <algorithm>
-#include <array>
 #include <string_view>
 #include <vector>
 
+#include "server/config/config_schema.h"
 #include "server/optimizer/optimizer_config.h"
 #include "server/optimizer/option_text.h"
 
@@ -13,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A key of which the two configurations say different things.
+/// A key with different values in the two configurations.
 struct Difference {
   std::string path;
   std::string now, next;  ///< as JSON; "none" where it is not given
@@ -66,37 +65,17 @@ bool isOrLiesIn(std::string_view path, std::string_view key) {
   return path.starts_with(key) && (path.size() == key.size() || path[key.size()] == '.');
 }
 
-/// Whether a running daemon can change the key at `path`. Of the optimizer only what leaves its state as it
-/// is; see checkLiveChange().
-bool mayChange(std::string_view path) {
-  constexpr std::array kLimits = {
-      "limits.connections",       "limits.staged_bytes",       "limits.calls",
-      "limits.outgoing_bytes",    "limits.read_timeout_ms",    "limits.write_timeout_ms",
-      "limits.drain_ms",          "limits.model_bytes",        "limits.snapshot_bytes",
-      "limits.log_pending_bytes", "limits.all_outgoing_bytes", "limits.pull_timeout_ms",
-      "limits.table_bytes",       "limits.login_timeout_ms",   "limits.arriving_bytes",
-      "limits.sessions_bytes"};
-  const std::string_view key = withoutGroup(path), ofTable = keyOfTable(path);
-  if (ofTable == "max_rows" || isOrLiesIn(ofTable, "evict") || isOrLiesIn(ofTable, "admit")) return true;
-  if (path == "durability.every_seconds" || path == "durability.every_updates" ||
-      path == "durability.every_bytes")
-    return true;
-  return isOrLiesIn(key, "policy") || isOrLiesIn(key, "optimizer") || path == "log.level" ||
-         path == "insecure" || isOrLiesIn(path, "auth") || isOrLiesIn(path, "tls") ||
-         std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();
-}
-
-/// Whether a log's records, which hold the rate of each update and nothing else of the optimizer, replay the
+/// Whether a log's records, which have the rate of each update and nothing else of the optimizer, replay the
 /// same under both values.
 bool replaysAlike(std::string_view path) {
   const std::string_view key = withoutGroup(path);
-  // Rows that were admitted are in the log, but not that a filter began anew.
+  // The log has the rows that were admitted, but not that a filter was reset.
   if (isOrLiesIn(keyOfTable(path), "admit")) return false;
   return !isOrLiesIn(key, "optimizer") || key == "optimizer.lr" || isOrLiesIn(key, "optimizer.schedule");
 }
 
-/// Whether a log's records replay the same under both optimizers, as they are in the end: under some policies
-/// they are made of the policy's keys.
+/// Whether a log's records replay the same under both optimizers, which some policies make from their own
+/// keys.
 bool replaysAlike(const Optimizer& before, const Optimizer& after) {
   Json one = writeOptimizer(before), other = writeOptimizer(after);
   for (Json* json : {&one, &other}) {
@@ -112,7 +91,7 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   return names;
 }
 
-/// Trainers are told when they join whether to take steps by themselves, and how.
+/// Trainers learn when they join whether and how to take local steps.
 Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
   const bool alike = before.local.period == 0 || before.type == after.type;
@@ -143,7 +122,7 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
                                           ": trainers learn when they join how to take steps by themselves"};
 }
 
-/// Trainers are told when they join whether to average gradients, and how.
+/// Trainers learn when they join whether and how to average gradients.
 Status checkAllReduce(const DaemonConfig& now, const DaemonConfig& next) {
   if (allReduceOf(now.groups) == allReduceOf(next.groups)) return {};
   return {ErrorCode::invalidArgument,
@@ -160,7 +139,7 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   PSD_RETURN_IF_ERROR(checkAllReduce(now.config, next.config));
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
   for (const Difference& difference : differences(now, next)) {
-    const bool may = mayChange(difference.path);
+    const bool may = isLive(difference.path);
     if (may && (!logs || replaysAlike(difference.path))) continue;
     return {ErrorCode::invalidArgument,
             difference.path + ": cannot change while the daemon runs" +

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/config/json_file.h"
+#include "server/config/config_schema.h"
 
 namespace psd {
 namespace {
@@ -20,13 +21,12 @@ void addLines(const std::string& path, const Json& value, std::string& text) {
 }  // namespace
 
 bool isOfOneDaemon(std::string_view key) {
-  return std::ranges::find(kKeysOfOneDaemon, key) != std::end(kKeysOfOneDaemon);
+  return std::ranges::find(keysOfOneDaemon(), key) != keysOfOneDaemon().end();
 }
 
 Json underRules(const Json& rules, const Json& own) {
   Json merged = rules;
-  for (const std::string_view key : kKeysOfOneDaemon) {
-    const std::string name(key);
+  for (const std::string& name : keysOfOneDaemon()) {
     merged.erase(name);
     if (own.contains(name)) merged[name] = own[name];
   }
@@ -40,7 +40,7 @@ std::vector<std::string> lowerLimits(const Json& primarys, const Json& own) {
     return below;
   for (const auto& [key, value] : mine->items()) {
     const auto other = theirs->find(key);
-    // Times take no room.
+    // Times take no memory.
     if (key.ends_with("_ms") || other == theirs->end()) continue;
     if (!value.is_number_integer() || !other->is_number_integer()) continue;
     const auto here = value.get<uint64_t>(), there = other->get<uint64_t>();

@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownMax = 12;       // keys in an error
-constexpr size_t kLineBytesMax = 100;  // of what a peer sent, to be shown
+constexpr size_t kLineBytesMax = 100;  // of a peer's text in an error
 
-/// Lines "KEY: VALUE" of keys that begin with the same path.
+/// Lines "KEY: VALUE" of keys below the same path.
 class Lines {
  public:
   Lines(std::string& text, std::string path) : text_(text), path_(std::move(path)) {}
@@ -43,7 +43,7 @@ void addInner(const InnerOptimizer& inner, Lines& lines) {
   lines.add("policy.inner.schedule.lr_min", inner.rateMin);
 }
 
-/// How trainers take steps by themselves.
+/// The trainers' local steps.
 void addSteps(const PolicyChoice& policy, Lines& lines) {
   const LocalSteps& local = policy.local;
   if (local.period == 0) return;
@@ -96,14 +96,14 @@ Values valuesOf(std::string_view text) {
   return values;
 }
 
-/// Empty: the key is not there.
+/// Empty: the key is absent.
 std::string_view valueIn(const Values& values, std::string_view key) {
   const auto found = values.find(key);
   return found == values.end() ? std::string_view() : found->second;
 }
 
-/// Whether a key that one side alone has belongs to a policy or an optimizer that the other side has of
-/// another type, which says enough.
+/// Whether a key of one side alone belongs to a policy or an optimizer of which the other side has another
+/// type, which is reported instead.
 bool ofAnotherType(std::string_view key, const Values& one, const Values& other) {
   for (const std::string_view section : {"policy.", "optimizer."}) {
     const size_t at = key.find(section);
@@ -123,7 +123,7 @@ std::string shown(std::string_view value) {
 
 std::string moveRules(const std::vector<GroupConfig>& groups) {
   std::string text;
-  if (groups.front().planned) {  // all alike
+  if (groups.front().planned) {  // all equal
     addGroup(groups.front(), {text, ""});
     return text;
   }

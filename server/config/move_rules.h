@@ -9,12 +9,12 @@
 
 namespace psd {
 
-/// The keys in which daemons to which a model moves are as those that it had before: what the state is of,
-/// and what trainers learned when they joined and do not learn anew. A line "policy.period: 50" for each.
+/// The values in which the target daemons of a move must equal the source daemons: those that the model's
+/// state depends on, and those that trainers learned when they joined. A line "policy.period: 50" for each.
 std::string moveRules(const std::vector<GroupConfig>& groups);
 
-/// ErrorCode::invalidArgument, with each key that differs and both its values, where a model of daemons with
-/// the rules `before` could not go on at one with the rules `here`. `before` is a peer's.
+/// ErrorCode::invalidArgument, with each key that differs and both values, where a model cannot move from
+/// daemons with the rules `before`, a peer's text, to one with the rules `here`.
 Status checkMoveRules(std::string_view before, std::string_view here);
 
 }  // namespace psd

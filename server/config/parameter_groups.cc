@@ -20,7 +20,7 @@ std::vector<std::string> namesOf(const ModelSpec& model) {
   return names;
 }
 
-/// Whether the optimizer of a group is for this tensor.
+/// Whether the optimizer of a group supports this tensor.
 Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& groups, size_t group) {
   const Optimizer& optimizer = groups[group].optimizer;
   if (!optimizer.rowsOnly()) return {};
@@ -31,7 +31,7 @@ Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& gro
                   pathOf(groups, group, "optimizer"), optimizer.name(), tensor.name)};
 }
 
-/// Whether each tensor that a group's aggregator names is there.
+/// Whether the model has each tensor that a group's aggregator names.
 Status checkNamed(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   for (size_t i = 0; i < groups.size(); i++) {
     for (const std::string& glob : groups[i].policy.plan.rounds.tensorGlobs) {
@@ -51,7 +51,7 @@ Status checkNamed(const ModelSpec& model, const std::vector<GroupConfig>& groups
   return {};
 }
 
-/// Whether the policy of a group takes this table.
+/// Whether the policy and the optimizer of a group support this table.
 Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups, size_t group) {
   const PolicyChoice& policy = groups[group].policy;
   const std::string place = pathOf(groups, group, "policy");
@@ -73,7 +73,7 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
                                                   policy.plan.tablesUnsupported)};
 }
 
-/// Under allreduce trainers have no version of a tensor but that which they average: it takes all of them.
+/// Under allreduce trainers have the one version of the tensors that they average: it applies to all of them.
 Status checkAveraged(const ModelSpec& model, const std::vector<GroupConfig>& groups,
                      const std::vector<uint32_t>& ofTensor) {
   size_t averaging = 0;
@@ -101,19 +101,19 @@ std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)
   return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
 }
 
-/// What trainers that take steps by themselves run: they were configured with nothing else.
+/// The optimizer of local steps without `inner`.
 Optimizer plainSteps(double rate) { return {Sgd{}, rate, {}}; }
 
-/// The updates that are a round of the run.
+/// The updates that count as a round of the run.
 uint32_t arrivalsOf(const LocalPlan& local, const Optimizer& optimizer) {
   if (local.updatesPerRound != 0) return local.updatesPerRound;
   const auto* const delayed = std::get_if<DelayedNesterov>(&optimizer.algorithm);
   return delayed != nullptr ? static_cast<uint32_t>(delayed->delay) : 1;
 }
 
-/// Where trainers take the steps of the group's optimizer by themselves, the daemon runs that of the
-/// exchange. Where they have an inner optimizer, it is the group's that the daemon runs.
-void handOver(ObjectReader& in, GroupConfig& group) {
+/// Under a policy of local steps: without an inner optimizer the trainers run the group's optimizer and the
+/// daemon that of the exchange; with one the daemon runs the group's.
+void handOver(ConfigReader& in, GroupConfig& group) {
   const auto& local = group.policy.plan.local;
   if (!local) return;
   if (local->inner) {
@@ -149,8 +149,8 @@ void handOver(ObjectReader& in, GroupConfig& group) {
   group.optimizer = local->exchange;
 }
 
-/// Groups beside which trainers would take steps of the whole model by themselves.
-void refuseLocalSteps(ObjectReader& in, const std::vector<GroupConfig>& groups) {
+/// Policies of local steps rule the whole model, not a group of it.
+void refuseLocalSteps(ConfigReader& in, const std::vector<GroupConfig>& groups) {
   for (size_t i = 0; i < groups.size(); i++) {
     const PolicyChoice& policy = groups[i].policy;
     if (!policy.plan.local) continue;
@@ -165,8 +165,8 @@ void refuseLocalSteps(ObjectReader& in, const std::vector<GroupConfig>& groups) 
   }
 }
 
-/// Makes each group a fragment of what trainers exchange.
-void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
+/// Makes each group a fragment of the model that trainers exchange.
+void exchangeInGroups(ConfigReader& in, std::vector<GroupConfig>& groups) {
   const LocalPlan& plan = *groups.back().policy.plan.local;
   const size_t count = groups.size();
   if (plan.fragments > 1) {
@@ -176,7 +176,7 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
   } else if (count > maxFragments(plan)) {
     in.fail("groups",
             fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
-                        "and {}: each is pushed once in so many steps",
+                        "and {}: each is pushed once per period",
                         count, plan.period, kFragmentsMax));
   } else if (const std::string fault =
                  delayError(plan, count, fmt::format(", of which the groups make {}", count));
@@ -193,7 +193,23 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
   }
 }
 
-/// A group of each fragment, of a model without tables, or of a partition of one.
+/// Reads an entry of `groups`; `group` has the policy and the optimizer of the top level.
+void readGroup(ConfigReader& entry, GroupConfig& group) {
+  entry.match(
+      {"match",
+       "Names of tensors and tables, as globs: `*`, `?`, `[abc]`. Each group must match one of the model."},
+      group.match, "the names of tensors, as \"fc*\"");
+  const Key policy{
+      "policy",
+      "Policy of the group; by default the top level's. Under `diloco` it is `diloco` too, without the "
+      "keys that rule the trainers' steps.",
+      Key::kLive};
+  if (auto own = entry.optionalObject(policy)) group.policy = readGroupPolicy(*own, group.policy);
+  const Key optimizer{"optimizer", "Optimizer of the group; by default the top level's.", Key::kLive};
+  if (auto own = entry.optionalObject(optimizer)) group.optimizer = readOptimizer(*own, OptimizerUse::rows);
+}
+
+/// A group for each fragment, of a model without tables, or of a partition of one.
 Result<GroupsOfModel> assignFragments(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   for (const TensorSpec& tensor : model.tensors) PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, 0));
   for (const TableSpec& table : model.tables) PSD_RETURN_IF_ERROR(checkTable(table, groups, 0));
@@ -223,25 +239,23 @@ std::string GroupConfig::name() const {
   return match.empty() ? "others" : joined(match, " ");
 }
 
-std::vector<GroupConfig> readGroups(ObjectReader& in) {
+std::vector<GroupConfig> readGroups(ConfigReader& in) {
   GroupConfig others;
-  ObjectReader policy = in.object("policy"), optimizer = in.object("optimizer");
+  // Both declared before the keys in them, whose errors may name either.
+  ConfigReader policy = in.object({"policy", "How updates from several trainers are combined.", Key::kLive});
+  ConfigReader optimizer = in.object({"optimizer", "How a gradient changes the parameters.", Key::kLive});
   others.policy = readPolicy(policy);
   others.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
   std::vector<GroupConfig> groups;
-  for (ObjectReader& entry : in.objects("groups")) {
-    GroupConfig group = others;
-    group.match = readMatch(entry, "the names of tensors, as \"fc*\"");
-    if (entry.has("policy")) {
-      ObjectReader own = entry.object("policy");
-      group.policy = others.policy.readInGroup ? readGroupPolicy(own, others.policy) : readPolicy(own);
-    }
-    if (entry.has("optimizer")) {
-      ObjectReader own = entry.object("optimizer");
-      group.optimizer = readOptimizer(own, OptimizerUse::rows);
-    }
-    groups.push_back(std::move(group));
+  const Key key{
+      "groups",
+      "Tensors and tables with a policy or an optimizer of their own. Each belongs to the first group that "
+      "matches; the others have the top level's."};
+  for (ConfigReader& entry : in.objects(key)) {
+    GroupConfig& group = groups.emplace_back(others);
+    readGroup(entry, group);
   }
+  if (in.describes()) groups.clear();
   groups.push_back(std::move(others));
   for (GroupConfig& group : groups) handOver(in, group);
   const PolicyChoice& topLevel = groups.back().policy;

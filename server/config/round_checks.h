@@ -8,9 +8,9 @@
 
 namespace psd {
 
-/// Whether rounds can be made with so many trainers. ErrorCode::invalidArgument when they are too few to
-/// begin one, or so many that it would set more gradients against one another than one of the devices takes.
-/// 0: it is not known yet. Pure.
+/// Whether rounds work with this number of trainers; 0: it is not known yet. ErrorCode::invalidArgument when
+/// they are too few to start one, or when a round would compare more gradients than one of the devices
+/// supports. Pure.
 Status checkRounds(const DaemonConfig& config, std::span<const std::shared_ptr<Backend>> devices,
                    uint32_t trainers);
 

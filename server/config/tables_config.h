@@ -5,30 +5,30 @@
 #include <string>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "common/types/model_spec.h"
 #include "server/store/rows/row_rules.h"
 
 namespace psd {
 
-/// How the daemon holds some of the model's embedding tables. A value type.
+/// How the daemon holds the embedding tables that an entry of `tables` matches. A value type.
 struct TableConfig {
   std::vector<std::string> match;  ///< globs over table names
   RowRules rules;                  ///< of each table, all row shards together
   bool rowSteps = true;            ///< optimizers count each row's own updates
 };
 
-/// Everything about embedding tables that the daemon is told. A value type.
+/// What the configuration says of embedding tables. A value type.
 struct TablesConfig {
   std::vector<TableConfig> tables;    ///< the first that matches a table's name counts
-  std::optional<uint32_t> rowShards;  ///< of each group's tables; nothing: as many as threads
+  std::optional<uint32_t> rowShards;  ///< of each group's tables; nothing: one per thread
 };
 
-/// Reads `tables` and `row_shards`. Problems go to the reader.
-TablesConfig readTables(ObjectReader& in);
+/// Reads the keys `tables` and `row_shards`.
+TablesConfig readTables(ConfigReader& in);
 
-/// For each table of the model how it is held. ErrorCode::invalidArgument, with the JSON path, when one of
-/// `tables` matches none.
+/// The entry of each of the model's tables, or defaults. ErrorCode::invalidArgument, with the JSON path, when
+/// one of `tables` matches none.
 Result<std::vector<TableConfig>> assignTables(const ModelSpec& model, const TablesConfig& config);
 
 }  // namespace psd

@@ -2,18 +2,18 @@
 
 #include <string>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 
 namespace psd {
 
-/// How a daemon shows who it is over TLS, and whom it asks; files in PEM format. A value type.
+/// The daemon's certificate for TLS, and which clients need one; files in PEM format. A value type.
 struct TlsConfig {
   std::string certificate, key;
-  std::string clientCa;        ///< who may sign clients' certificates; empty: clients are not asked for one
-  bool requireClient = false;  ///< a client without a certificate is refused
+  std::string clientCa;        ///< authorities that may sign clients' certificates; empty: none is requested
+  bool requireClient = false;  ///< refuse clients without a certificate
 };
 
-/// Reads the key `tls`. Problems go to the reader; the files are not read.
-TlsConfig readTls(ObjectReader in);
+/// Reads the key `tls`. The files are not read.
+TlsConfig readTls(ConfigReader in);
 
 }  // namespace psd

@@ -4,18 +4,44 @@
 
 namespace psd {
 
-WorldSize readWorldSize(ObjectReader& in) {
+namespace {
+
+void readBounds(ConfigReader& in, WorldSize& size) {
+  in.integer({"max", "Most trainers at the same time; ranks go from 0 to below it."}, size.max, 1,
+             kTrainersMax);
+  in.require("max", "is needed: the most trainers that may be in at once");
+  in.integer(
+      {"min",
+       "`exit_when_done` ends the daemon once that many ranks have been taken and no trainer is left."},
+      size.min, 1, kTrainersMax);
+  if (size.min > size.max) in.fail("min", "must be at most max (" + std::to_string(size.max) + ")");
+}
+
+}  // namespace
+
+std::optional<WorldSize> readWorldSize(ConfigReader& in) {
   WorldSize size;
-  if (!in.hasObject("world_size")) {
-    size.max = static_cast<uint32_t>(in.integer("world_size", 1, 1, kTrainersMax));
-    size.min = size.max;
-    return size;
+  const Key key{
+      "world_size",
+      "Number of trainers; one that joins with another number is refused. As an object: trainers come and "
+      "go within these bounds. Without it the first trainer's number counts, 1 if it names neither rank "
+      "nor number. At most `limits.connections`."};
+  if (in.describes()) {
+    ConfigReader bounds = ConfigReader::describing();
+    readBounds(bounds, size);
+    using Json = ConfigReader::Json;
+    const Json number{{"type", "integer"}, {"minimum", 1}, {"maximum", kTrainersMax}};
+    in.declare(key, {{"oneOf", Json::array({number, bounds.schema()})}});
+    return {};
   }
-  ObjectReader bounds = in.object("world_size");
-  if (!bounds.has("max")) bounds.fail("max", "is needed: the most trainers that may be in at once");
-  size.max = static_cast<uint32_t>(bounds.integer("max", 1, 1, kTrainersMax));
-  size.min = static_cast<uint32_t>(bounds.integer("min", 1, 1, kTrainersMax));
-  if (size.min > size.max) bounds.fail("min", "must be at most max (" + std::to_string(size.max) + ")");
+  if (!in.has(key.name)) return {};
+  if (in.hasObject(key.name)) {
+    ConfigReader bounds = in.object(key);
+    readBounds(bounds, size);
+  } else {
+    in.integer(key, size.max, 1, kTrainersMax);
+    size.min = size.max;
+  }
   return size;
 }
 

@@ -77,7 +77,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
                                 "a trainer's model has at least one tensor or table");
   }
   candidate.returns = candidate.lastDaemon == daemonId_;
-  if (!hosting_.hasModel() && !roster_.mayHaveRankLater(candidate)) {  // create a model only if it may join
+  if (!hosting_.hasModel() && !roster_.canRejoinRank(candidate)) {  // create a model only if it may join
     Candidate asked = candidate;
     Status fits = roster_.place(asked);
     if (fits.ok()) fits = roster_.mayJoin(asked);
@@ -93,7 +93,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
         if (status.ok() && !hosting_.hosts(model)) {
           return join(std::move(candidate), std::move(held), std::move(model));
         }
-        if (status.ok() && !end_.requested() && roster_.mayHaveRankLater(candidate)) {
+        if (status.ok() && !end_.requested() && roster_.canRejoinRank(candidate)) {
           return ranksGivenUp_.addBranch().then([this, candidate = std::move(candidate),
                                                  held = std::move(held), model = std::move(model)]() mutable {
             return join(std::move(candidate), std::move(held), std::move(model));
@@ -106,11 +106,11 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
           dropUninitialized();
           return admitted;
         }
-        return whenKeptFor(*admitted);
+        return afterDepartedSaved(*admitted);
       });
 }
 
-kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
+kj::Promise<Result<SessionGrant>> Coordinator::afterDepartedSaved(SessionGrant grant) {
   const auto told = std::make_shared<bool>(false);
   auto hungUp = kj::defer([this, told, session = grant.trainer.session, attachment = grant.attachment] {
     if (!*told) disconnected(session, attachment);
@@ -140,7 +140,7 @@ void Coordinator::noteRefused(const Candidate& candidate, const Error& why) {
   events_.add("refused", line, candidate.asker);
 }
 
-Error Coordinator::noteForeign(const AttachRequest& request) {
+Error Coordinator::rejectForeignAttach(const AttachRequest& request) {
   const Error error{ErrorCode::forbidden,
                     fmt::format("the session of rank {} belongs to another caller; only the token, "
                                 "certificate or user that began a session may attach to it",
@@ -246,7 +246,7 @@ Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
                  fmt::format("the process that requests another connection for rank {} has not joined",
                              request.rank.value)};
   }
-  if (!mayResume(roster_.sessions().at(*holder).owner, request.owner)) return noteForeign(request);
+  if (!mayResume(roster_.sessions().at(*holder).owner, request.owner)) return rejectForeignAttach(request);
   SessionGrant grant = describe(*holder, arrival_.roleOf(*holder));
   grant.further = true;
   return grant;
@@ -518,7 +518,7 @@ void Coordinator::endIfDone() {
                           lost == 0 ? "done" : fmt::format("gone; lost on the way: {}", lost)));
 }
 
-void Coordinator::noteAsked(const std::string& what, const std::string& by) {
+void Coordinator::logOperatorRequest(const std::string& what, const std::string& by) {
   note(spdlog::level::info, {.event = "asked", .by = by}, fmt::format("{}, asked by {}", what, by));
 }
 

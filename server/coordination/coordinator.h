@@ -79,9 +79,9 @@ struct RunProgress {
 };
 
 /// Codecs that trainers have requested explicitly, with all options. A value type.
-struct AskedCodecs {
+struct RequestedCodecs {
   std::set<std::string> push, pull;
-  bool operator==(const AskedCodecs&) const = default;
+  bool operator==(const RequestedCodecs&) const = default;
 };
 
 /// A joined trainer's request to attach one more connection. A value type.
@@ -174,7 +174,7 @@ class Coordinator final {
   std::set<Rank> awaited() const { return roster_.awaited(); }
 
   /// Logs an operator's request and adds it to the events.
-  void noteAsked(const std::string& what, const std::string& by);
+  void logOperatorRequest(const std::string& what, const std::string& by);
 
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }
@@ -185,8 +185,8 @@ class Coordinator final {
   /// The push codec of each joined trainer.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
   /// The codecs that joined trainers have requested, each once.
-  AskedCodecs askedCodecs() const {
-    AskedCodecs asked;
+  RequestedCodecs askedCodecs() const {
+    RequestedCodecs asked;
     for (const auto& [id, session] : sessions_) {
       if (session.candidate.ownCodec) asked.push.insert(session.candidate.codec);
       if (session.candidate.ownPullCodec) asked.pull.insert(session.candidate.pullCodec);
@@ -210,11 +210,11 @@ class Coordinator final {
   void noteRefused(const Candidate& candidate, const Error& why);
   /// Logs a rejected attempt to attach to another caller's session and adds it to the events. Returns the
   /// error for that caller.
-  Error noteForeign(const AttachRequest& request);
+  Error rejectForeignAttach(const AttachRequest& request);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;
   /// The grant, once the departed trainers are saved. A trainer that drops the promise has disconnected.
-  kj::Promise<Result<SessionGrant>> whenKeptFor(SessionGrant grant);
+  kj::Promise<Result<SessionGrant>> afterDepartedSaved(SessionGrant grant);
   /// Starts a session for a candidate whose rank is free.
   Result<SessionGrant> enter(const Candidate& candidate, const std::vector<HeldSamples>& held);
   /// Resumes a trainer's session over its new connection.

@@ -50,7 +50,7 @@ class DaemonEnd final {
   kj::Promise<EndNotice> whenNotified() { return notified_.addBranch(); }
 
   /// The daemon's last work, saving, is done.
-  void tellOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
+  void setOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
   /// Resolves with the result of the daemon's last work.
   kj::Promise<Status> whenOutcome() { return outcome_.addBranch(); }
 

@@ -13,7 +13,7 @@
 #include "common/os/text_file.h"
 #include "common/text/text.h"
 #include "server/daemon/http_hooks.h"
-#include "server/daemon/replica_set_side.h"
+#include "server/daemon/replica_set_member.h"
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
 #include "server/http/http_side.h"
@@ -41,7 +41,7 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
     if (choice.kind == Kind::cuda) {
       PSD_ASSIGN_OR_RETURN(backend, makeCudaBackend(choice.index));
     }
-    backends.push_back(backend ? std::move(backend) : makeCpuBackend(weightsToShare(config)));
+    backends.push_back(backend ? std::move(backend) : makeCpuBackend(sharesWeights(config)));
   }
   return backends;
 }
@@ -179,7 +179,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, ReplicaSetSide::make);
+  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, ReplicaSetMember::make);
   ServiceManager manager = ServiceManager::ofEnvironment();
   {
     const auto starting = manager.startLongWork("starting");

@@ -290,7 +290,7 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiesced) {
         const Status saved = whenQuiesced();
         return endReplicaSetRun().then([this, saved](const Status& told) {
           if (!told.ok()) spdlog::warn("{}", told.message());
-          coordinator_.end().tellOutcome(saved.ok() ? told : saved);
+          coordinator_.end().setOutcome(saved.ok() ? told : saved);
         });
       })
       .then([this] { return settle([](EventLoop& loop) { return !loop.connections().owesOutcome(); }); })

@@ -22,7 +22,7 @@ ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
       outcomes_(outcomes),
       log_(std::move(log)),
       askedCheckpoints_([this] {
-        return background_.run<AskedCheckpoints::Outcome>([this] { return durability_->checkpointNow(); });
+        return background_.run<CheckpointRequests::Outcome>([this] { return durability_->checkpointNow(); });
       }) {}
 
 Status ParameterHost::open() {

@@ -11,7 +11,7 @@
 #include "server/checkpoint/durability.h"
 #include "server/coordination/coordinator.h"
 #include "server/coordination/hosting.h"
-#include "server/hosting/asked_checkpoints.h"
+#include "server/hosting/checkpoint_requests.h"
 #include "server/limits/memory_budgets.h"
 #include "server/loop/background.h"
 #include "server/model/model_host.h"
@@ -170,7 +170,7 @@ class ParameterHost final : public Hosting {
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
   Background background_;
-  AskedCheckpoints askedCheckpoints_;
+  CheckpointRequests askedCheckpoints_;
 };
 
 }  // namespace psd

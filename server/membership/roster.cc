@@ -73,7 +73,7 @@ bool Roster::needsRoom(const Candidate& candidate) const {
          });
 }
 
-bool Roster::mayHaveRankLater(const Candidate& candidate) const {
+bool Roster::canRejoinRank(const Candidate& candidate) const {
   if (kept_.empty() || !candidate.anyRank || candidate.lastDaemon != 0) return false;
   Candidate placed = candidate;
   const Status status = place(placed);

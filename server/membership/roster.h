@@ -88,7 +88,7 @@ class Roster {
   /// The ranks of keep() whose trainers are not joined.
   std::set<Rank> awaited() const;
   /// Whether place(), which rejects the candidate now, may find a rank once none are reserved any more.
-  bool mayHaveRankLater(const Candidate& candidate) const;
+  bool canRejoinRank(const Candidate& candidate) const;
 
   /// Restores the world that an earlier daemon saved, before any trainer joins: its size and the departed
   /// ranks. False if that was a different world, which is ignored.

@@ -20,7 +20,7 @@ class CommandHeartbeats final {
 
   /// Starts to monitor: calls `lost`, once, when heartbeats stop.
   void watch(std::function<void()> lost);
-  void heard() { missed_ = 0; }
+  void onHeartbeat() { missed_ = 0; }
   void end() { watched_++; }
 
  private:

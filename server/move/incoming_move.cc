@@ -81,8 +81,8 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   return {};
 }
 
-void IncomingMove::heard(uint64_t move) {
-  if (move == receiving_ || move == placed_) beats_.heard();
+void IncomingMove::onHeartbeat(uint64_t move) {
+  if (move == receiving_ || move == placed_) beats_.onHeartbeat();
 }
 
 MoveOutcome IncomingMove::outcome(uint64_t move) const {
@@ -345,7 +345,7 @@ kj::Promise<void> IncomingMove::pollOutcome(uint64_t move, kj::Duration pause) {
             .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
               return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
             })
-            .then([this, move](const Result<MoveOutcome>& outcome) { return hear(move, outcome); });
+            .then([this, move](const Result<MoveOutcome>& outcome) { return handleOutcome(move, outcome); });
       })
       .then([this, move, pause](bool known) -> kj::Promise<void> {
         if (known) return kj::READY_NOW;
@@ -353,7 +353,7 @@ kj::Promise<void> IncomingMove::pollOutcome(uint64_t move, kj::Duration pause) {
       });
 }
 
-kj::Promise<bool> IncomingMove::hear(uint64_t move, const Result<MoveOutcome>& outcome) {
+kj::Promise<bool> IncomingMove::handleOutcome(uint64_t move, const Result<MoveOutcome>& outcome) {
   if (move != placed_) return true;
   // Another move is arriving meanwhile: its sender has asked the lead, too.
   if (!outcome.ok() || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) return false;

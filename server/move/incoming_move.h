@@ -72,7 +72,7 @@ class IncomingMove final {
   /// Starts a move from `parts` source daemons. See Admin.arrive in the schema.
   Status begin(uint64_t move, uint32_t parts, bool beats = false);
   /// A heartbeat of the operator's command.
-  void heard(uint64_t move);
+  void onHeartbeat(uint64_t move);
   /// The outcome of a move to this daemon, as far as known here.
   MoveOutcome outcome(uint64_t move) const;
   /// The addresses of the source's lead, if a committed move brought the model; else empty.
@@ -112,7 +112,7 @@ class IncomingMove final {
   /// Polls the lead until the outcome of the move is known.
   void startPolling();
   kj::Promise<void> pollOutcome(uint64_t move, kj::Duration pause);
-  kj::Promise<bool> hear(uint64_t move, const Result<MoveOutcome>& outcome);
+  kj::Promise<bool> handleOutcome(uint64_t move, const Result<MoveOutcome>& outcome);
   void open(uint64_t move);
   Status checkUnderWay(uint64_t move) const;
   Status checkRanks(const MovedTrainers& trainers) const;

@@ -24,7 +24,7 @@ Status checkWorld(uint32_t worldSize, const DaemonConfig& config) {
   return {};
 }
 
-Status checkCodecs(const AskedCodecs& codecs, const DaemonConfig& config) {
+Status checkCodecs(const RequestedCodecs& codecs, const DaemonConfig& config) {
   const auto check = [&](const std::string& push, const std::string& pull) -> Status {
     const auto agreed = agreeOnCodecs(config, push, pull);
     if (agreed.ok()) return {};

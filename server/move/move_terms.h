@@ -14,7 +14,7 @@ namespace psd {
 struct MoveTerms {
   std::string rules;       ///< see moveRules()
   uint32_t worldSize = 0;  ///< of the trainers; 0: unknown yet
-  AskedCodecs codecs;
+  RequestedCodecs codecs;
   MoveLead lead;
 };
 

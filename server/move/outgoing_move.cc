@@ -45,7 +45,7 @@ Status OutgoingMove::look() {
 
 void OutgoingMove::adopt(MoveMark mark) {
   setAway({mark.move, mark.to});
-  noteUnmarked(writeMark(mark).status);
+  logUnmarked(writeMark(mark).status);
   const std::string line = rejectionReason()->message;
   spdlog::warn("{}, as the cluster document says; {}", line, remedy());
   coordinator_.events().add("moving", line);
@@ -63,10 +63,10 @@ kj::Promise<MovedAway::Place> OutgoingMove::whenMoved() {
 
 void OutgoingMove::setAway(const MovedAway::Place& place) {
   away_.set(place);
-  tellWaiting(place);
+  resolveWaiters(place);
 }
 
-void OutgoingMove::tellWaiting(const MovedAway::Place& place) {
+void OutgoingMove::resolveWaiters(const MovedAway::Place& place) {
   for (auto& each : std::exchange(waiting_, {})) each->fulfill(MovedAway::Place(place));
 }
 
@@ -150,8 +150,8 @@ Status OutgoingMove::begin(uint64_t move, DaemonAddresses to, std::chrono::milli
   return {};
 }
 
-void OutgoingMove::heard(uint64_t move) {
-  if (move == mark_.move) beats_.heard();
+void OutgoingMove::onHeartbeat(uint64_t move) {
+  if (move == mark_.move) beats_.onHeartbeat();
 }
 
 kj::Promise<Result<QuiescedModel>> OutgoingMove::whenQuiesced(uint64_t move) {
@@ -222,16 +222,16 @@ kj::Promise<Status> OutgoingMove::decide() {
       }
       // Not `unavailable`, which means that the outcome is unknown.
       return decided(
-          move, {Mark::notThere,
+          move, {Mark::absent,
                  {ErrorCode::notReady, counts.ok() ? "another daemon has taken over" : counts.message()}});
     });
   }
   return background_.run<Writing>([this, mark = mark_] { return writeMark(mark); })
-      .then([this, move](const Writing& writing) { return decided(move, writing); },
-            [this, move](kj::Exception&& exception) {  // no thread could be started
-              return decided(move,
-                             {Mark::notThere, {ErrorCode::overloaded, exception.getDescription().cStr()}});
-            });
+      .then(
+          [this, move](const Writing& writing) { return decided(move, writing); },
+          [this, move](kj::Exception&& exception) {  // no thread could be started
+            return decided(move, {Mark::absent, {ErrorCode::overloaded, exception.getDescription().cStr()}});
+          });
 }
 
 kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
@@ -239,10 +239,10 @@ kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
       .catch_([](kj::Exception&& exception) {  // no thread could be started
         return Status(ErrorCode::overloaded, exception.getDescription().cStr());
       })
-      .then([](const Status& written) { noteUnmarked(written); });
+      .then([](const Status& written) { logUnmarked(written); });
 }
 
-void OutgoingMove::noteUnmarked(const Status& written) {
+void OutgoingMove::logUnmarked(const Status& written) {
   if (written.ok()) return;
   spdlog::error("the move is recorded in the cluster document but not in the folder: {}", written.message());
 }
@@ -254,7 +254,7 @@ OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {
   if (written.ok()) return {Mark::written, {}};
   // The file may exist, but not durably.
   const bool gone = removeMoveMark(env_, durability.path, kMovedName).ok();
-  return {gone ? Mark::notThere : Mark::unknown, std::move(written)};
+  return {gone ? Mark::absent : Mark::unknown, std::move(written)};
 }
 
 Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
@@ -333,7 +333,7 @@ kj::Promise<void> OutgoingMove::pollOutcome(MoveMark mark, MoveLead of, kj::Dura
             .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
               return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
             })
-            .then([this, mark](const Result<MoveOutcome>& outcome) { return hear(mark, outcome); });
+            .then([this, mark](const Result<MoveOutcome>& outcome) { return handleOutcome(mark, outcome); });
       })
       .then(
           [this, mark = std::move(mark), of = std::move(of), pause](bool known) mutable -> kj::Promise<void> {
@@ -342,7 +342,7 @@ kj::Promise<void> OutgoingMove::pollOutcome(MoveMark mark, MoveLead of, kj::Dura
           });
 }
 
-kj::Promise<bool> OutgoingMove::hear(const MoveMark& mark, const Result<MoveOutcome>& outcome) {
+kj::Promise<bool> OutgoingMove::handleOutcome(const MoveMark& mark, const Result<MoveOutcome>& outcome) {
   if (mark.move != asked_) return true;
   // A later move that has started here proves nothing: the lead is the last to receive it.
   if (!outcome.ok() || mark_.move != 0) return false;

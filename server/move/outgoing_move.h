@@ -84,7 +84,7 @@ class OutgoingMove final {
   /// Resolves when the model has moved away; with an empty Place if the daemon exits before.
   kj::Promise<MovedAway::Place> whenMoved();
   /// The daemon exits: resolves all calls of whenMoved().
-  void endWaits() { tellWaiting({}); }
+  void endWaits() { resolveWaiters({}); }
   /// Why joins are rejected, if the model has moved away.
   std::optional<Error> rejectionReason() const;
   /// Why no model can move here after one has moved away, and the remedy.
@@ -97,7 +97,7 @@ class OutgoingMove final {
   /// See Admin.startMove in the schema.
   Status begin(uint64_t move, DaemonAddresses to, std::chrono::milliseconds most, MoveStart begun = {});
   /// A heartbeat of the operator's command.
-  void heard(uint64_t move);
+  void onHeartbeat(uint64_t move);
   /// Resolves when all trainers are quiesced and the model no longer changes.
   kj::Promise<Result<QuiescedModel>> whenQuiesced(uint64_t move);
   /// Writes a checkpoint of the shards that the range needs, and of all rows; resolves with its path.
@@ -114,15 +114,15 @@ class OutgoingMove final {
 
  private:
   /// Result of writing the mark that commits the move.
-  enum class Mark : uint8_t { written, notThere, unknown };
+  enum class Mark : uint8_t { written, absent, unknown };
   struct Writing {
-    Mark mark = Mark::notThere;
+    Mark mark = Mark::absent;
     Status status;
   };
   Writing writeMark(const MoveMark& mark) const;
   /// writeMark() with an engine: the cluster document already commits the move, whatever the result here.
   kj::Promise<void> markFolder(const MoveMark& mark);
-  static void noteUnmarked(const Status& written);
+  static void logUnmarked(const Status& written);
   kj::Promise<Status> decide();
   Status decided(uint64_t move, const Writing& writing);
   Status checkStill(uint64_t move) const;
@@ -132,11 +132,11 @@ class OutgoingMove final {
   void leave();
   /// Sets the model's new place in away_ and resolves whenMoved().
   void setAway(const MovedAway::Place& place);
-  void tellWaiting(const MovedAway::Place& place);
+  void resolveWaiters(const MovedAway::Place& place);
   /// Polls the daemons that take part until the outcome of the move is known.
   void startPolling(MoveMark mark);
   kj::Promise<void> pollOutcome(MoveMark mark, MoveLead of, kj::Duration pause);
-  kj::Promise<bool> hear(const MoveMark& mark, const Result<MoveOutcome>& outcome);
+  kj::Promise<bool> handleOutcome(const MoveMark& mark, const Result<MoveOutcome>& outcome);
   /// How an operator makes this daemon serve a model again, human-readable.
   std::string remedy() const;
 

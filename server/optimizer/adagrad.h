@@ -10,6 +10,7 @@ namespace psd {
 /// Duchi, Hazan, Singer 2011: torch::optim::Adagrad. A value type.
 struct Adagrad {
   static constexpr std::string_view kName = "adagrad";
+  static constexpr std::string_view kSummary = "Adagrad.";
   static constexpr double kLearningRate = 1e-2;
 
   double lrDecay = 0;
@@ -19,10 +20,10 @@ struct Adagrad {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.number("lr_decay", lrDecay);
-    options.number("weight_decay", weightDecay);
-    options.number("initial_accumulator_value", initialAccumulatorValue);
-    options.number("eps", eps, kEpsRange);
+    options.number({"lr_decay", "The rate of update t is lr / (1 + (t − 1) · lr_decay)."}, lrDecay);
+    options.number(kWeightDecayKey, weightDecay);
+    options.number(kAccumulatorKey, initialAccumulatorValue);
+    options.number(kEpsKey, eps, kEpsRange);
   }
 
   std::vector<Slot> slots() const { return {{"sum", static_cast<float>(initialAccumulatorValue)}}; }

@@ -51,10 +51,13 @@ struct AdamBase {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.numbers("betas", betas, kDecayRange);
-    options.number("eps", eps, kEpsRange);
-    options.number("weight_decay", weightDecay);
-    options.flag("amsgrad", amsgrad);
+    options.numbers({"betas", "Decay rates of the means of the gradient and of its square."}, betas,
+                    kDecayRange);
+    options.number(kEpsKey, eps, kEpsRange);
+    constexpr OptionKey kDecoupledKey{"weight_decay",
+                                      "Before the step the weight shrinks by `lr` times this."};
+    options.number(kDecoupled ? kDecoupledKey : kWeightDecayKey, weightDecay);
+    options.flag({"amsgrad", "Divide by the largest mean square so far."}, amsgrad);
   }
 
   std::vector<Slot> slots() const {
@@ -82,7 +85,7 @@ struct AdamBase {
 
 /// Kingma, Ba 2015, optionally AMSGrad (Reddi, Kale, Kumar 2018): torch::optim::Adam. A value type.
 struct Adam : AdamBase<false> {
-  static constexpr std::string_view kName = "adam";
+  static constexpr std::string_view kName = "adam", kSummary = "Adam.";
 };
 
 }  // namespace psd

@@ -14,6 +14,8 @@ namespace psd {
 /// 1: bit-identical to Sgd with Nesterov momentum. A value type.
 struct DelayedNesterov {
   static constexpr std::string_view kName = "delayed_nesterov";
+  static constexpr std::string_view kSummary =
+      "Nesterov momentum for gradients that arrive one by one, for tensors alone.";
   static constexpr double kLearningRate = 0.7;
   static constexpr bool kTensorsOnly = true;  // a row misses updates that do not touch it
 
@@ -22,8 +24,11 @@ struct DelayedNesterov {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.number("momentum", momentum, kDecayRange);
-    options.number("delay", delay, {.min = 1, .max = 1e6});
+    options.number(kMomentumKey, momentum, kDecayRange);
+    options.number({"delay",
+                    "N: an update is a step by 1 / N of its gradient, and the momentum moves at every N-th "
+                    "update, by the mean of the last N. 1: SGD with Nesterov momentum."},
+                   delay, {.min = 1, .max = 1e6, .whole = true});
   }
 
   std::optional<OptionProblem> problem() const {

@@ -9,10 +9,10 @@ namespace {
 struct OptionLister {
   std::vector<std::string> texts;
 
-  void number(std::string_view key, double value, OptionRange = {}) { add(key, numberText(value)); }
-  void flag(std::string_view key, bool value) { add(key, value ? "true" : "false"); }
-  void numbers(std::string_view key, const std::array<double, 2>& values, OptionRange) {
-    add(key, numberText(values[0]) + "," + numberText(values[1]));
+  void number(OptionKey key, double value, OptionRange = {}) { add(key.name, numberText(value)); }
+  void flag(OptionKey key, bool value) { add(key.name, value ? "true" : "false"); }
+  void numbers(OptionKey key, const std::array<double, 2>& values, OptionRange) {
+    add(key.name, numberText(values[0]) + "," + numberText(values[1]));
   }
 
  private:

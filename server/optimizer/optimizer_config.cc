@@ -14,19 +14,16 @@ constexpr NumberRange kLearningRateRange{0, 1e6};
 
 /// Sets each option of an optimizer from the configuration; absent options keep their values.
 struct OptionFiller {
-  ObjectReader& reader;
+  ConfigReader& in;
 
-  void number(std::string_view key, double& value, OptionRange range = {}) {
-    value = reader.number(key, value, numberRange(range));
+  void number(OptionKey key, double& value, OptionRange range = {}) {
+    const nlohmann::ordered_json whole = {{"multipleOf", 1}};
+    in.number({key.name, key.text}, value, numberRange(range),
+              range.whole ? whole : nlohmann::ordered_json());
   }
-  void flag(std::string_view key, bool& value) { value = reader.boolean(key, value); }
-  void numbers(std::string_view key, std::array<double, 2>& values, OptionRange range) {
-    const auto given = reader.numbers(key, {values[0], values[1]}, numberRange(range));
-    if (given.size() != values.size()) {
-      reader.fail(key, "must hold 2 numbers, not " + std::to_string(given.size()));
-      return;
-    }
-    values = {given[0], given[1]};
+  void flag(OptionKey key, bool& value) { in.boolean({key.name, key.text}, value); }
+  void numbers(OptionKey key, std::array<double, 2>& values, OptionRange range) {
+    in.numbers({key.name, key.text}, values, numberRange(range));
   }
 
   static NumberRange numberRange(OptionRange range) {
@@ -38,10 +35,10 @@ struct OptionFiller {
 struct OptionWriter {
   nlohmann::ordered_json& out;
 
-  void number(std::string_view key, double value, OptionRange = {}) { out[std::string(key)] = value; }
-  void flag(std::string_view key, bool value) { out[std::string(key)] = value; }
-  void numbers(std::string_view key, const std::array<double, 2>& values, OptionRange) {
-    out[std::string(key)] = values;
+  void number(OptionKey key, double value, OptionRange = {}) { out[std::string(key.name)] = value; }
+  void flag(OptionKey key, bool value) { out[std::string(key.name)] = value; }
+  void numbers(OptionKey key, const std::array<double, 2>& values, OptionRange) {
+    out[std::string(key.name)] = values;
   }
 };
 
@@ -62,8 +59,9 @@ nlohmann::ordered_json writeSchedule(const Schedule& schedule) {
 }
 
 template <size_t... kIndices>
-std::vector<std::string_view> typeNames(std::index_sequence<kIndices...>) {
-  return {std::variant_alternative_t<kIndices, AnyOptimizer>::kName...};
+std::vector<Alternative> alternatives(std::index_sequence<kIndices...>) {
+  return {{std::variant_alternative_t<kIndices, AnyOptimizer>::kName,
+           std::variant_alternative_t<kIndices, AnyOptimizer>::kSummary}...};
 }
 
 /// Sets the optimizer's algorithm to Algorithm, with its default rate, if that is called `name`.
@@ -79,57 +77,77 @@ void choose(Optimizer& optimizer, std::string_view name, std::index_sequence<kIn
   (chooseIfNamed<std::variant_alternative_t<kIndices, AnyOptimizer>>(optimizer, name), ...);
 }
 
-/// A required integer of a schedule type.
-uint64_t requiredCount(ObjectReader& reader, std::string_view key, std::string_view type) {
-  if (!reader.has(key)) reader.fail(key, "is needed by type '" + std::string(type) + "'");
-  return reader.integer(key, 1, 1, kUpdatesMax);
+void readStep(ConfigReader& in, Schedule& schedule) {
+  schedule.type = Schedule::Type::step;
+  in.integer({"every_updates",
+              "Updates since the warm-up after which the rate is multiplied by `gamma`, each time."},
+             schedule.everyUpdates, 1, kUpdatesMax);
+  in.require("every_updates", "is required by type 'step'");
+  in.number({"gamma", "Factor of the rate; see `every_updates`."}, schedule.gamma, {.min = 0, .max = 1e3});
 }
 
-Schedule readSchedule(ObjectReader reader, double lr) {
-  Schedule schedule;
-  const std::string type = reader.choice("type", "constant", {"constant", "step", "cosine"});
-  schedule.warmupUpdates = reader.integer("warmup_updates", 0, 0, kUpdatesMax);
-  if (type == "step") {
-    schedule.type = Schedule::Type::step;
-    schedule.everyUpdates = requiredCount(reader, "every_updates", type);
-    schedule.gamma = reader.number("gamma", schedule.gamma, {.min = 0, .max = 1e3});
-  } else if (type == "cosine") {
-    schedule.type = Schedule::Type::cosine;
-    schedule.totalUpdates = requiredCount(reader, "total_updates", type);
-    if (reader.has("total_updates") && schedule.totalUpdates <= schedule.warmupUpdates) {
-      reader.fail("total_updates", "must be more than warmup_updates (" +
-                                       std::to_string(schedule.warmupUpdates) + "), not " +
-                                       std::to_string(schedule.totalUpdates));
-    }
-    schedule.lrMin = reader.number("lr_min", schedule.lrMin, kLearningRateRange);
-    if (schedule.lrMin > lr) {
-      reader.fail("lr_min", "must be at most lr (" + numberText(lr) + "), not " + numberText(schedule.lrMin));
-    }
+void readCosine(ConfigReader& in, Schedule& schedule, double lr) {
+  schedule.type = Schedule::Type::cosine;
+  in.integer({"total_updates",
+              "Update at which the rate reaches `lr_min`, warm-up included. More than `warmup_updates`."},
+             schedule.totalUpdates, 1, kUpdatesMax);
+  in.require("total_updates", "is needed by type 'cosine'");
+  if (in.has("total_updates") && schedule.totalUpdates <= schedule.warmupUpdates) {
+    in.fail("total_updates", "must be more than warmup_updates (" + std::to_string(schedule.warmupUpdates) +
+                                 "), not " + std::to_string(schedule.totalUpdates));
   }
+  in.number({"lr_min", "Learning rate from `total_updates` on. At most `lr`."}, schedule.lrMin,
+            kLearningRateRange);
+  if (schedule.lrMin > lr) {
+    in.fail("lr_min", "must be at most lr (" + numberText(lr) + "), not " + numberText(schedule.lrMin));
+  }
+}
+
+Schedule readSchedule(ConfigReader in, double lr) {
+  Schedule schedule;
+  in.alternatives(
+      {"type", "The learning rate after the warm-up."}, "constant",
+      {{"constant", "A constant rate."},
+       {"step", "A rate that falls in steps."},
+       {"cosine", "A rate that falls by a cosine."}},
+      [&schedule, lr](ConfigReader& options, std::string_view type) {
+        options.integer(
+            {"warmup_updates", "Updates over which the rate rises linearly; the last has the full rate."},
+            schedule.warmupUpdates, 0, kUpdatesMax);
+        if (type == "step") readStep(options, schedule);
+        if (type == "cosine") readCosine(options, schedule, lr);
+      });
   return schedule;
+}
+
+void readOptions(ConfigReader& in, Optimizer& optimizer) {
+  in.number({"lr", "Learning rate."}, optimizer.fullLearningRate, kLearningRateRange);
+  std::visit(
+      [&in](auto& chosen) {
+        OptionFiller filler{in};
+        chosen.visitOptions(filler);
+        if constexpr (requires { chosen.problem(); }) {
+          if (const auto problem = chosen.problem()) in.fail(problem->key, problem->message);
+        }
+      },
+      optimizer.algorithm);
+  optimizer.schedule = readSchedule(in.object({"schedule", "Learning rate over the updates of a shard."}),
+                                    optimizer.fullLearningRate);
 }
 
 }  // namespace
 
-Optimizer readOptimizer(ObjectReader& reader, OptimizerUse use) {
+Optimizer readOptimizer(ConfigReader in, OptimizerUse use) {
   constexpr auto kAll = std::make_index_sequence<std::variant_size_v<AnyOptimizer>>();
   Optimizer optimizer;
-  choose(optimizer, reader.choice("type", optimizer.name(), typeNames(kAll)), kAll);
-  optimizer.fullLearningRate = reader.number("lr", optimizer.fullLearningRate, kLearningRateRange);
-  std::visit(
-      [&](auto& chosen) {
-        OptionFiller filler{reader};
-        chosen.visitOptions(filler);
-        if constexpr (requires { chosen.problem(); }) {
-          if (const auto problem = chosen.problem()) reader.fail(problem->key, problem->message);
-        }
-      },
-      optimizer.algorithm);
-  optimizer.schedule = readSchedule(reader.object("schedule"), optimizer.fullLearningRate);
+  in.alternatives({"type", "The algorithm."}, optimizer.name(), alternatives(kAll),
+                  [&optimizer](ConfigReader& options, std::string_view type) {
+                    choose(optimizer, type, kAll);
+                    readOptions(options, optimizer);
+                  });
   if (use == OptimizerUse::tensors && optimizer.rowsOnly()) {
-    reader.fail("type", "'" + std::string(optimizer.name()) +
-                            "' supports embedding tables only, not tensors; " + std::string(Adagrad::kName) +
-                            " supports both");
+    in.fail("type", "'" + std::string(optimizer.name()) + "' supports embedding tables only, not tensors; " +
+                        std::string(Adagrad::kName) + " supports both");
     optimizer.algorithm = Sgd{};
   }
   return optimizer;

@@ -14,12 +14,12 @@ namespace psd {
 
 /// All optimizers; the first is the default. To add one, add its file and a line here.
 ///
-/// An optimizer is a value type with kName, kLearningRate (the default), visitOptions (passes each option
-/// once: its key, member and range), slots() (its per-weight state), visitStep (calls a visitor with the step
-/// functor, whose scalars for this update are computed in double and then rounded once) and, if options can
-/// contradict each other, problem(). A step functor is trivially copyable, has kSlots and `operator()(float&
-/// w, float g, float* slots)`. An optimizer that must not miss updates, as table rows do when a gradient does
-/// not touch them, has kTensorsOnly.
+/// An optimizer is a value type with kName, kSummary, kLearningRate (the default), visitOptions (passes
+/// each option once: its key with text, member and range), slots() (its per-weight state), visitStep (calls a
+/// visitor with the step functor, whose scalars for this update are computed in double and then rounded once)
+/// and, if options can contradict each other, problem(). A step functor is trivially copyable, has kSlots and
+/// `operator()(float& w, float g, float* slots)`. An optimizer that must not miss updates, as table rows do
+/// when a gradient does not touch them, has kTensorsOnly.
 ///
 /// An optimizer for embedding tables only has visitRowStep in place of visitStep. Its functor is trivially
 /// copyable and has kRowSlots, which is 1, `gradient(float w, float g)`, the gradient of a value including

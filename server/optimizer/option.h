@@ -9,12 +9,27 @@
 
 namespace psd {
 
+/// An option's key in the configuration and its sentence in the reference.
+struct OptionKey {
+  std::string_view name;
+  std::string_view text;
+};
+
 /// The valid range of an option, inclusive unless stated otherwise.
 struct OptionRange {
   double min = 0;
   double max = 1e9;
   bool maxExclusive = false;
+  bool whole = false;  ///< problem() checks it
 };
+
+// Options of several optimizers.
+inline constexpr OptionKey kMomentumKey{"momentum", "Share of the previous step that is kept."};
+inline constexpr OptionKey kWeightDecayKey{"weight_decay",
+                                           "L2 penalty: this times the weight is added to the gradient."};
+inline constexpr OptionKey kEpsKey{"eps", "Added to the denominator."};
+inline constexpr OptionKey kAccumulatorKey{"initial_accumulator_value",
+                                           "Initial value of the sum of squared gradients."};
 
 /// Range of the constant that keeps a denominator from being zero. Must not round to zero as a float.
 inline constexpr OptionRange kEpsRange{1e-30, 1};

@@ -11,6 +11,7 @@ namespace psd {
 /// type.
 struct Rmsprop {
   static constexpr std::string_view kName = "rmsprop";
+  static constexpr std::string_view kSummary = "RMSprop.";
   static constexpr double kLearningRate = 1e-2;
 
   double alpha = 0.99;
@@ -21,11 +22,11 @@ struct Rmsprop {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.number("alpha", alpha, kDecayRange);
-    options.number("eps", eps, kEpsRange);
-    options.number("weight_decay", weightDecay);
-    options.number("momentum", momentum);
-    options.flag("centered", centered);
+    options.number({"alpha", "Decay rate of the mean of squared gradients."}, alpha, kDecayRange);
+    options.number(kEpsKey, eps, kEpsRange);
+    options.number(kWeightDecayKey, weightDecay);
+    options.number(kMomentumKey, momentum);
+    options.flag({"centered", "Divide by the variance instead of the mean square."}, centered);
   }
 
   std::vector<Slot> slots() const {

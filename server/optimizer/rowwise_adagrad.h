@@ -11,6 +11,8 @@ namespace psd {
 /// EXACT_ROWWISE_ADAGRAD. Embedding tables only. A value type.
 struct RowwiseAdagrad {
   static constexpr std::string_view kName = "rowwise_adagrad";
+  static constexpr std::string_view kSummary =
+      "Adagrad with one value of state per row, for groups of embedding tables alone.";
   static constexpr double kLearningRate = 1e-2;
 
   double weightDecay = 0;
@@ -19,9 +21,9 @@ struct RowwiseAdagrad {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.number("weight_decay", weightDecay);
-    options.number("initial_accumulator_value", initialAccumulatorValue);
-    options.number("eps", eps, kEpsRange);
+    options.number(kWeightDecayKey, weightDecay);
+    options.number(kAccumulatorKey, initialAccumulatorValue);
+    options.number(kEpsKey, eps, kEpsRange);
   }
 
   std::vector<Slot> slots() const {

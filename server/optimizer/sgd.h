@@ -10,6 +10,7 @@ namespace psd {
 /// Stochastic gradient descent, optionally with momentum: torch::optim::SGD. A value type.
 struct Sgd {
   static constexpr std::string_view kName = "sgd";
+  static constexpr std::string_view kSummary = "Stochastic gradient descent.";
   static constexpr double kLearningRate = 1e-2;
 
   double momentum = 0;
@@ -19,10 +20,10 @@ struct Sgd {
 
   template <class Options>
   void visitOptions(Options& options) {
-    options.number("momentum", momentum);
-    options.number("dampening", dampening);
-    options.number("weight_decay", weightDecay);
-    options.flag("nesterov", nesterov);
+    options.number(kMomentumKey, momentum);
+    options.number({"dampening", "Share of the gradient that does not enter the momentum."}, dampening);
+    options.number(kWeightDecayKey, weightDecay);
+    options.flag({"nesterov", "Nesterov momentum; needs `momentum` above 0 and `dampening` 0."}, nesterov);
   }
 
   std::optional<OptionProblem> problem() const {

@@ -30,16 +30,24 @@ PolicyScope withoutMetrics(PolicyScope scope) {
 
 }  // namespace
 
-PolicyPlan AllReduce::read(ObjectReader& in) {
+PolicyPlan AllReduce::read(ConfigReader in) {
   constexpr std::string_view kNoStaleness =
       "requires an asynchronous policy; a group averages gradients of the newest parameters";
   const Modifiers modifiers =
       readModifiers(in, {.staleness = kNoStaleness, .delayCompensation = kNoStaleness});
   Options options{.clip = modifiers.clip};
-  options.terms.timeout =
-      std::chrono::milliseconds(in.integer("timeout_ms", kTimeoutMs, kTimeoutMsMin, kTimeoutMsMax));
-  options.terms.bucketBytes = in.integer("bucket_bytes", kBucketBytes, kBucketBytesMin, kBucketBytesMax);
-  options.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 1, 1, kStartTrainersMax));
+  options.terms.timeout = std::chrono::milliseconds(kTimeoutMs);
+  in.integer({"timeout_ms",
+              "Time without a sign of a member after which an averaging group continues without it. More "
+              "than twice the difference between the slowest and the fastest step."},
+             options.terms.timeout, kTimeoutMsMin, kTimeoutMsMax);
+  options.terms.bucketBytes = kBucketBytes;
+  in.integer({"bucket_bytes", "Bytes of gradient in one averaging call; several are in flight together."},
+             options.terms.bucketBytes, kBucketBytesMin, kBucketBytesMax);
+  options.startTrainers = 1;
+  in.integer({"start_trainers",
+              "The first averaging group of a run waits for that many trainers. At most `world_size`."},
+             options.startTrainers, 1, kStartTrainersMax);
   PolicyPlan plan{
       .make = [options](const PolicyScope& scope) { return std::make_unique<AllReduce>(scope, options); },
       .changesGradients = modifiers.changesGradients(),

@@ -20,7 +20,7 @@ namespace psd {
 /// membership. Thread-safe.
 class AllReduce final : public UpdatePolicy {
  public:
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   struct Options {
     AllReduceTerms terms;
     uint32_t startTrainers = 1;

@@ -12,11 +12,16 @@ constexpr uint64_t kLearnersMax = 1'000'000;
 
 }  // namespace
 
-PolicyPlan AsyncDiloco::read(ObjectReader& in) {
+PolicyPlan AsyncDiloco::read(ConfigReader in) {
   LocalPlan local = readLocalPlan(in);
-  local.inner = readInnerOptimizer(in.object("inner"));
-  local.updatesPerRound = static_cast<uint32_t>(in.integer("learners", 0, 0, kLearnersMax));
-  local.endsEarly = in.boolean("dynamic_period", false);
+  local.inner = readInnerOptimizer(in.object(kInnerKey));
+  local.updatesPerRound = 0;
+  in.integer({"learners",
+              "Pushes that count as a round of the run, for `inner.schedule`. 0: as many as "
+              "`optimizer.delay`, or 1 for an optimizer without that key."},
+             local.updatesPerRound, 0, kLearnersMax);
+  in.boolean({"dynamic_period", "Slower trainers push after fewer steps, in proportion to their speed."},
+             local.endsEarly);
   std::optional<uint64_t> dynamic;
   if (local.endsEarly) dynamic = local.period;
   return {

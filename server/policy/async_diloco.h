@@ -15,7 +15,7 @@ namespace psd {
 /// the fastest are notified to push earlier, as LearnerPaces decides. Thread-safe.
 class AsyncDiloco final : public UpdatePolicy {
  public:
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   /// `dynamicPeriod`: local steps of the fastest trainers; nullopt: the period is the same for all trainers.
   AsyncDiloco(const PolicyScope& scope, std::optional<uint64_t> dynamicPeriod);
 

@@ -10,8 +10,10 @@ constexpr uint64_t kBoundMax = 1'000'000;
 
 }  // namespace
 
-PolicyPlan BoundedStaleness::read(ObjectReader& in) {
-  const uint64_t bound = in.integer("bound", 4, 0, kBoundMax);
+PolicyPlan BoundedStaleness::read(ConfigReader in) {
+  uint64_t bound = 4;
+  in.integer({"bound", "Steps by which a trainer may be ahead of the slowest one when it pulls."}, bound, 0,
+             kBoundMax);
   const Modifiers modifiers = readModifiers(in);
   return {.make =
               [bound, modifiers](const PolicyScope& scope) {

@@ -19,7 +19,7 @@ class BoundedStaleness final : public UpdatePolicy {
   /// Maximum number of incomplete steps tracked per trainer, the newest ones; more than can be in flight.
   static constexpr size_t kStepsMax = 1024;
 
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers);
 
   std::string_view name() const override { return "bounded_staleness"; }

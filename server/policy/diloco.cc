@@ -14,16 +14,28 @@ namespace {
 constexpr uint64_t kGraceMsMax = 86'400'000, kDefaultGraceMaxMs = 2'000;
 constexpr uint64_t kDelayMax = 1'000'000;
 
-void readGrace(ObjectReader& in, RoundRules& rules) {
+void readGrace(ConfigReader& in, RoundRules& rules) {
+  using Json = ConfigReader::Json;
+  const Key kGraceMax{
+      "grace_max_ms",
+      "With `grace_ms` `auto`: the longest grace, and the grace while no trainer has been missing."};
+  in.declare({"grace_ms",
+              "A round closes that long after it has a quorum; `auto`: as long as missing trainers have "
+              "taken before. Missing trainers are notified and push the steps that they have taken. Without "
+              "it a round waits for all of its trainers. Not with `backup_trainers`."},
+             {{"oneOf", Json::array({Json{{"type", "integer"}, {"minimum", 0}, {"maximum", kGraceMsMax}},
+                                     Json{{"enum", {"auto"}}}})}});
   rules.graceMeasured = in.hasText("grace_ms");
+  std::chrono::milliseconds most(kDefaultGraceMaxMs);
+  if (in.describes() || rules.graceMeasured) in.integer(kGraceMax, most, 0, kGraceMsMax);
   if (!rules.graceMeasured && in.has("grace_max_ms")) in.fail("grace_max_ms", R"(requires grace_ms "auto")");
   if (!in.has("grace_ms")) return;
   if (rules.graceMeasured) {
-    if (in.text("grace_ms", "auto") != "auto")
+    if (in.values().text("grace_ms", "auto") != "auto")
       in.fail("grace_ms", R"(must be a number of milliseconds or "auto")");
-    rules.grace = std::chrono::milliseconds(in.integer("grace_max_ms", kDefaultGraceMaxMs, 0, kGraceMsMax));
+    rules.grace = most;
   } else {
-    rules.grace = std::chrono::milliseconds(in.integer("grace_ms", 0, 0, kGraceMsMax));
+    rules.grace = std::chrono::milliseconds(in.values().integer("grace_ms", 0, 0, kGraceMsMax));
   }
   if (rules.backupTrainers > 0) {
     in.fail("grace_ms",
@@ -32,10 +44,17 @@ void readGrace(ObjectReader& in, RoundRules& rules) {
   }
 }
 
-void readFragments(ObjectReader& in, LocalPlan& local) {
-  local.fragments = static_cast<uint32_t>(in.integer("fragments", 1, 1, kFragmentsMax));
-  local.delay = static_cast<uint32_t>(in.integer("delay", 0, 0, kDelayMax));
-  local.blend = in.number("blend", 0, {.min = 0, .max = 1, .maxExclusive = true});
+void readFragments(ConfigReader& in, LocalPlan& local) {
+  in.integer({"fragments",
+              "Number of fragments of the model, each with rounds of its own; one is exchanged every "
+              "`period` / `fragments` steps. At most `period` and the number of tensors. Several daemons "
+              "need `durability` for them."},
+             local.fragments, 1, kFragmentsMax);
+  in.integer(
+      {"delay", "Steps of a trainer between a push and applying its result. Below `period` / `fragments`."},
+      local.delay, 0, kDelayMax);
+  in.number({"blend", "Share of the trainer's own parameters when it applies a result. Needs `delay`."},
+            local.blend, {.min = 0, .max = 1, .maxExclusive = true});
   if (local.fragments > maxFragments(local)) {
     in.fail("fragments",
             fmt::format("must be at most period ({}): each is pushed once per period", local.period));
@@ -47,46 +66,71 @@ void readFragments(ObjectReader& in, LocalPlan& local) {
   }
 }
 
-std::string readDeltas(ObjectReader& in) {
-  const std::string codec = in.choice("deltas", "none", {"none", "int8", "int4", "e3m0"});
-  return codec == "none" ? "" : codec;
+void readDeltas(ConfigReader& in, std::string& deltas) {
+  in.choice<std::string>({"deltas",
+                          "Trainers pull the difference to what they pulled last, in this codec. Not with "
+                          "another `codecs.pull.default` than `none`."},
+                         deltas, {{"none", ""}, {"int8", "int8"}, {"int4", "int4"}, {"e3m0", "e3m0"}});
 }
 
-void readLate(ObjectReader& in, RoundOptions& options) {
-  if (!in.hasObject("late")) {
-    if (in.text("late", "drop") != "drop") in.fail("late", R"(must be "drop" or {"rate": a number})");
+void readLateRate(ConfigReader in, double& rate) {
+  in.number({"rate", "Factor of the contribution's weight for each round that it is late."}, rate,
+            {.min = 0, .max = 1, .minExclusive = true});
+  in.require("rate", "is required: the weight factor of a contribution for each round that it is late");
+}
+
+void readLate(ConfigReader& in, RoundOptions& options) {
+  using Json = ConfigReader::Json;
+  const Key key{
+      "late",
+      "A push whose round has closed is dropped, or with `{\"rate\": r}` counts in the open round, with "
+      "its weight times r for each round that it is late; the latter needs aggregator mean or rda."};
+  double rate = 1;
+  if (in.describes()) {
+    ConfigReader late = ConfigReader::describing();
+    readLateRate(late, rate);
+    in.declare(key, {{"oneOf", Json::array({Json{{"enum", {"drop"}}}, late.schema()})}, {"default", "drop"}});
     return;
   }
-  ObjectReader late = in.object("late");
-  options.lateRate = late.number("rate", 1, {.min = 0, .max = 1, .minExclusive = true});
-  if (!late.has("rate"))
-    late.fail("rate", "is required: the weight factor of a contribution for each round that it is late");
+  if (!in.hasObject(key.name)) {
+    if (in.values().text(key.name, "drop") != "drop") {
+      in.fail(key.name, R"(must be "drop" or {"rate": a number})");
+    }
+    return;
+  }
+  readLateRate(in.object(key), rate);
+  options.lateRate = rate;
   if (!options.aggregator->weighs()) {
     in.fail("late", "with a rate requires aggregator mean or rda; " +
                         std::string(options.aggregator->name()) + " counts all contributions equally");
   }
 }
 
-RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
-  const std::string weights = in.choice("weights", "samples", {"samples", "equal", "samples2_per_step"});
-  if (in.has("weights") && !aggregator.weighs()) {
-    in.fail("weights", "requires aggregator mean or rda; " + std::string(aggregator.name()) +
+void readWeights(ConfigReader& in, RoundOptions& options) {
+  in.choice<RoundWeights>(
+      {"weights",
+       "Weights of the contributions with aggregator mean or rda: the samples behind them (of texts the "
+       "sequences of one length, so their tokens), all equal, or samples² / steps."},
+      options.weights,
+      {{"samples", RoundWeights::samples},
+       {"equal", RoundWeights::equal},
+       {"samples2_per_step", RoundWeights::samples2PerStep}});
+  if (in.has("weights") && !options.aggregator->weighs()) {
+    in.fail("weights", "requires aggregator mean or rda; " + std::string(options.aggregator->name()) +
                            " counts all contributions equally");
   }
-  if (weights == "equal") return RoundWeights::equal;
-  return weights == "samples" ? RoundWeights::samples : RoundWeights::samples2PerStep;
 }
 
-RoundOptions readOptions(ObjectReader& in) {
+RoundOptions readOptions(ConfigReader& in) {
   RoundOptions options = readRounds(in);
   options.name = "diloco";
   readGrace(in, options.rules);
-  options.weights = readWeights(in, *options.aggregator);
+  readWeights(in, options);
   readLate(in, options);
   return options;
 }
 
-PolicyPlan planWith(const RoundOptions& options, LocalPlan local) {
+PolicyPlan viewWith(const RoundOptions& options, LocalPlan local) {
   local.endsEarly = options.rules.grace.has_value();
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
@@ -96,23 +140,23 @@ PolicyPlan planWith(const RoundOptions& options, LocalPlan local) {
 
 }  // namespace
 
-PolicyPlan Diloco::read(ObjectReader& in) {
+PolicyPlan Diloco::read(ConfigReader in) {
   LocalPlan local = readLocalPlan(in);
-  local.inner = readInnerOptimizer(in.object("inner"));
+  local.inner = readInnerOptimizer(in.object(kInnerKey));
   const RoundOptions options = readOptions(in);
   readFragments(in, local);
-  local.deltas = readDeltas(in);
-  return planWith(options, std::move(local));
+  readDeltas(in, local.deltas);
+  return viewWith(options, std::move(local));
 }
 
-PolicyPlan Diloco::readInGroup(ObjectReader& in, const LocalPlan& topLevel) {
+PolicyPlan Diloco::readInGroup(ConfigReader in, const LocalPlan& topLevel) {
   refuseModifiers(in);
   for (const std::string_view key : {"period", "inner", "fragments", "delay", "blend", "deltas"}) {
     in.refuse(key,
               "belongs to the top level: local steps cover the whole model, and each group is a part "
               "of it that trainers exchange");
   }
-  return planWith(readOptions(in), topLevel);
+  return viewWith(readOptions(in), topLevel);
 }
 
 }  // namespace psd

@@ -11,8 +11,8 @@ namespace psd {
 /// Douillard et al. 2025), each fragment is a parameter group with its own rounds; a configured parameter
 /// group is also a fragment, with its own round options. Implemented by Sync.
 struct Diloco {
-  static PolicyPlan read(ObjectReader& options);
-  static PolicyPlan readInGroup(ObjectReader& options, const LocalPlan& topLevel);
+  static PolicyPlan read(ConfigReader options);
+  static PolicyPlan readInGroup(ConfigReader options, const LocalPlan& topLevel);
 };
 
 }  // namespace psd

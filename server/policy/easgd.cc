@@ -4,9 +4,12 @@
 
 namespace psd {
 
-PolicyPlan Easgd::read(ObjectReader& in) {
+PolicyPlan Easgd::read(ConfigReader in) {
   LocalPlan local = readLocalPlan(in);
-  local.alpha = in.number("alpha", 0.1, {.min = 1e-9, .max = 1});
+  local.alpha = 0.1;
+  in.number(
+      {"alpha", "Share of the difference between trainer and center by which each moves towards the other."},
+      local.alpha, {.min = 1e-9, .max = 1});
   local.exchange.fullLearningRate = local.alpha;
   return {.make = [](const PolicyScope& scope) { return std::make_unique<Easgd>(scope); },
           .local = std::move(local)};

@@ -9,7 +9,7 @@ namespace psd {
 /// shard's lock, and the trainer w ← w + alpha · (w̃ − w). Thread-safe.
 class Easgd final : public UpdatePolicy {
  public:
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   explicit Easgd(const PolicyScope& scope) : updates_(scope, Modifiers()) {}
 
   std::string_view name() const override { return "easgd"; }

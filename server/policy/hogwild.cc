@@ -9,7 +9,7 @@
 
 namespace psd {
 
-PolicyPlan Hogwild::read(ObjectReader& in) {
+PolicyPlan Hogwild::read(ConfigReader in) {
   const Modifiers modifiers = readModifiers(
       in, {.delayCompensation = "needs the weights that each trainer pulled, which are unknown while updates "
                                 "race with reads; use locked or bounded_staleness",

@@ -13,7 +13,7 @@ namespace psd {
 class Hogwild final : public UpdatePolicy {
  public:
   /// If updates are recorded (PolicyScope::recorded), the plan makes a RecordedHogwild.
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   /// `staging`: memory for decoded row gradients.
   Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging);
 

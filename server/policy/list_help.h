@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
+
+#include "common/config/config_reader.h"
 
 namespace psd {
 
@@ -16,6 +19,14 @@ std::string helpOf(const List& list) {
             std::string(entry.summary) + "\n";
   }
   return text;
+}
+
+/// The entries of a visible list as alternatives of a configuration.
+template <class List>
+std::vector<Alternative> alternativesOf(const List& list) {
+  std::vector<Alternative> all;
+  for (const auto& entry : list) all.push_back({entry.type, entry.summary});
+  return all;
 }
 
 }  // namespace psd

@@ -5,8 +5,8 @@
 namespace psd {
 
 /// Records an error in the reader for each modifier given: policies with local steps support none.
-void refuseModifiers(ObjectReader& in);
+void refuseModifiers(ConfigReader& in);
 /// Reads the option common to policies with local steps, "period", and refuses modifiers.
-LocalPlan readLocalPlan(ObjectReader& in);
+LocalPlan readLocalPlan(ConfigReader& in);
 
 }  // namespace psd

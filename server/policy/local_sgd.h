@@ -9,7 +9,7 @@ namespace psd {
 /// mean difference: u ← slow_momentum · u + (w − w̄), w ← w − slow_lr · u. Without momentum and with slow_lr
 /// 1 the result is the mean. Implemented by Sync.
 struct LocalSgd {
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
 };
 
 }  // namespace psd

@@ -7,7 +7,7 @@
 
 namespace psd {
 
-PolicyPlan Locked::read(ObjectReader& in) {
+PolicyPlan Locked::read(ConfigReader in) {
   const Modifiers modifiers = readModifiers(in);
   return {
       .make = [modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
@@ -44,7 +44,7 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
   const bool together = modifiers_.clip.norm.has_value();
   return takeSlice(*staging_, shard, push, offset, gradient, together,
                    [this, &shard, &lane, &push, together](WholeShard part) {
-                     Whole whole = wholeOf(shard, std::move(part));
+                     Whole whole = gatheredShard(shard, std::move(part));
                      if (!together) return apply(shard, lane, std::move(whole), 1);
                      const double square = squaredNorm(whole.part.gradient.values());
                      return applyTogether(
@@ -60,7 +60,7 @@ kj::Promise<Result<PushAnswer>> Locked::pushDifference(Shard& shard, Lane& lane,
   return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
-Locked::Whole Locked::wholeOf(const Shard& shard, WholeShard part) {
+Locked::Whole Locked::gatheredShard(const Shard& shard, WholeShard part) {
   Whole whole{std::move(part), nullptr};
   if (modifiers_.delay.lambda != 0) {
     whole.pulled = pulled_.find(whole.part.session, shard.range().id, whole.part.source.basis);

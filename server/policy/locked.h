@@ -28,7 +28,7 @@ namespace psd {
 /// compensation, the snapshots that trainers compute from are retained. Thread-safe.
 class Locked final : public UpdatePolicy {
  public:
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   Locked(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "locked"; }
@@ -61,7 +61,7 @@ class Locked final : public UpdatePolicy {
   };
   using Parts = std::vector<Part>;
 
-  Whole wholeOf(const Shard& shard, WholeShard part);
+  Whole gatheredShard(const Shard& shard, WholeShard part);
   /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
   /// Acquires the shard's lock, then applies a gradient. `space`: log space reserved for the update.

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 
 namespace psd {
 
@@ -64,6 +64,6 @@ struct ModifierRefusals {
 
 /// Reads the optional keys "staleness", "delay_compensation" and "clip" of a policy. Errors are recorded in
 /// the reader.
-Modifiers readModifiers(ObjectReader& in, const ModifierRefusals& refusals = {});
+Modifiers readModifiers(ConfigReader in, const ModifierRefusals& refusals = {});
 
 }  // namespace psd

@@ -12,10 +12,28 @@ namespace psd {
 
 namespace {
 
-std::string readType(ObjectReader& in) {
-  std::vector<std::string_view> types;
-  for (const PolicyEntry& entry : kPolicyList) types.push_back(entry.type);
-  return in.choice("type", kPolicyList.front().type, types);
+constexpr Key kTypeKey{"type", "How updates from several trainers are combined."};
+
+const PolicyEntry& entryOf(std::string_view type) {
+  return *std::ranges::find(kPolicyList, type, &PolicyEntry::type);
+}
+
+/// Declares what a group may have: all policies but those whose trainers take steps of the whole model.
+void describeGroupPolicy(ConfigReader& in) {
+  std::vector<Alternative> known = alternativesOf(kPolicyList);
+  std::erase_if(known, [](const Alternative& one) {
+    const PolicyEntry& entry = entryOf(one.name);
+    return entry.readInGroup == nullptr && entry.read(ConfigReader::describing()).local.has_value();
+  });
+  in.alternatives(kTypeKey, kPolicyList.front().type, known,
+                  [](ConfigReader& options, std::string_view type) {
+                    const PolicyEntry& entry = entryOf(type);
+                    if (entry.readInGroup != nullptr) {
+                      entry.readInGroup(options, LocalPlan());
+                    } else {
+                      entry.read(options);
+                    }
+                  });
 }
 
 }  // namespace
@@ -31,21 +49,29 @@ std::string delayError(const LocalPlan& plan, uint64_t fragments, const std::str
       slot, suffix);
 }
 
-PolicyChoice readPolicy(ObjectReader& in) {
+PolicyChoice readPolicy(ConfigReader in) {
   PolicyChoice choice;
-  choice.type = readType(in);
-  for (const PolicyEntry& entry : kPolicyList) {
-    if (entry.type != choice.type) continue;
-    choice.traits = entry.traits;
-    choice.readInGroup = entry.readInGroup;
-    choice.plan = entry.read(in);
-  }
+  in.alternatives(kTypeKey, kPolicyList.front().type, alternativesOf(kPolicyList),
+                  [&choice](ConfigReader& options, std::string_view type) {
+                    const PolicyEntry& entry = entryOf(type);
+                    choice.type = type;
+                    choice.traits = entry.traits;
+                    choice.readInGroup = entry.readInGroup;
+                    choice.plan = entry.read(options);
+                  });
   return choice;
 }
 
-PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel) {
+PolicyChoice readGroupPolicy(ConfigReader in, const PolicyChoice& topLevel) {
+  if (in.describes()) {
+    describeGroupPolicy(in);
+    return topLevel;
+  }
+  if (!topLevel.readInGroup) return readPolicy(in);
   PolicyChoice choice = topLevel;
-  if (readType(in) != topLevel.type) {
+  std::vector<std::string_view> types;
+  for (const PolicyEntry& entry : kPolicyList) types.push_back(entry.type);
+  if (in.values().choice(kTypeKey.name, types.front(), types) != topLevel.type) {
     in.fail("type", "must be \"" + topLevel.type +
                         "\", like the top level's policy, under which local steps cover the whole "
                         "model");

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "common/types/all_reduce.h"
 #include "common/types/local_steps.h"
 #include "server/optimizer/optimizer.h"
@@ -87,10 +87,10 @@ struct PolicyEntry {
   std::string_view summary;  ///< human-readable
   PolicyTraits traits;
   /// Reads the policy's own options.
-  PolicyPlan (*read)(ObjectReader& options);
+  PolicyPlan (*read)(ConfigReader options);
   /// For policies whose local steps cover the whole model while it is exchanged by parameter group: reads a
   /// group's own options, next to those shared with the top level. Null: parameter groups are independent.
-  PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
+  PolicyPlan (*readInGroup)(ConfigReader options, const LocalPlan& topLevel) = nullptr;
 };
 
 /// The policy that the configuration selects.
@@ -100,13 +100,14 @@ struct PolicyChoice {
   PolicyPlan plan;
   LocalSteps local;  ///< sent to trainers; without a period if they push gradients
   /// PolicyEntry::readInGroup.
-  PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
+  PolicyPlan (*readInGroup)(ConfigReader options, const LocalPlan& topLevel) = nullptr;
 };
 
 /// Reads {"type": …, options…}; errors are recorded in the reader.
-PolicyChoice readPolicy(ObjectReader& in);
-/// Reads a parameter group's {"type": …, options…}; the top level's policy must have readInGroup.
-PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel);
+PolicyChoice readPolicy(ConfigReader in);
+/// Reads a parameter group's {"type": …, options…}. If the top level's policy has readInGroup, the group
+/// shares that policy.
+PolicyChoice readGroupPolicy(ConfigReader in, const PolicyChoice& topLevel);
 /// All policy types, one per line, for help texts.
 std::string policyHelp();
 

@@ -32,7 +32,7 @@ struct RoundOptions {
 
 /// Reads the options common to all policies with rounds: "aggregator", "backup_trainers", "start_trainers",
 /// "quorum", "round_timeout_ms", "on_timeout". Errors are recorded in the reader.
-RoundOptions readRounds(ObjectReader& in);
+RoundOptions readRounds(ConfigReader& in);
 /// What the rounds require of the trainers.
 RoundPlan planOf(const RoundOptions& options);
 /// PolicyPlan::needsWholeGradient as required by the aggregator.

@@ -33,7 +33,7 @@ Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& memb
 
 }  // namespace
 
-PolicyPlan Sync::read(ObjectReader& in) {
+PolicyPlan Sync::read(ConfigReader in) {
   RoundOptions options = readRounds(in);
   constexpr std::string_view kNoStaleness =
       "requires an asynchronous policy; every gradient of a round is computed from the newest parameters";

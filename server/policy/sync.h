@@ -25,7 +25,7 @@ namespace psd {
 /// when a round closes; departed trainers are not waited for. Reads are atomic per shard. Thread-safe.
 class Sync final : public UpdatePolicy {
  public:
-  static PolicyPlan read(ObjectReader& options);
+  static PolicyPlan read(ConfigReader options);
   Sync(const PolicyScope& scope, RoundOptions options);
 
   std::string_view name() const override { return options_.name; }

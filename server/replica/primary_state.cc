@@ -85,7 +85,7 @@ void PrimaryState::swapAnswered(const ClusterView& view, TimePoint now, ReplicaA
   adopt(view, now, out);
 }
 
-void PrimaryState::planRead(const ClusterView& view, TimePoint now, ReplicaActions& out) {
+void PrimaryState::documentRead(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   talk_.readAnswered();
   adopt(view, now, out);
 }
@@ -182,7 +182,7 @@ void PrimaryState::settle(TimePoint now, ReplicaActions& out) {
   release(out);
   // A lagging follower delays pushes whether or not the document names it.
   if (!waiting_ && standby_ && standby_->connected && gone(now, rules_.alone)) drop(out);
-  if (gates_ != Gates::open) settleHandOver(now, out);
+  if (gates_ != Gates::open) actForHandover(now, out);
   if (over_ || talk_.busy()) return;
   if (plan().vacant()) return renew(now, out);
   if (waiting_ && mayBeNamed() && gone(now, rules_.alone)) return remove(out);
@@ -208,12 +208,12 @@ void PrimaryState::add(TimePoint now, ReplicaActions& out) {
   }
   if (standby_->held < waitFrom_) return;
   addedAt_ = plan().revision;
-  talk_.swap(planWith(standby_->id), out);
+  talk_.swap(viewWith(standby_->id), out);
 }
 
 void PrimaryState::remove(ReplicaActions& out) {
   if (standby_->connected && !standby_->leaves) drop(out);
-  talk_.swap(planWith(std::nullopt), out);
+  talk_.swap(viewWith(std::nullopt), out);
 }
 
 void PrimaryState::renew(TimePoint now, ReplicaActions& out) {
@@ -226,7 +226,7 @@ void PrimaryState::renew(TimePoint now, ReplicaActions& out) {
   talk_.swap({0, own_.term + 2, me_, keeps ? own_.standby : std::nullopt}, out);
 }
 
-void PrimaryState::settleHandOver(TimePoint now, ReplicaActions& out) {
+void PrimaryState::actForHandover(TimePoint now, ReplicaActions& out) {
   // A standby that learns of its promotion first disconnects first: wait for the answer to the swap.
   const bool inVain = !mayHandOver(now) && !talk_.busy();
   if (inVain || now - handOverSince_ > rules_.alone) {
@@ -252,7 +252,7 @@ void PrimaryState::drop(ReplicaActions& out) {
   out.push_back(replica_action::DropStandby{standby_->id});
 }
 
-ClusterView PrimaryState::planWith(std::optional<DaemonId> standby) const {
+ClusterView PrimaryState::viewWith(std::optional<DaemonId> standby) const {
   ClusterView wanted = plan();
   wanted.standby = standby;
   return wanted;

@@ -25,7 +25,7 @@ class PrimaryState {
   void peerDead(DaemonId id, TimePoint now, ReplicaActions& out);
   void swapAnswered(const ClusterView& view, TimePoint now, ReplicaActions& out);
   void swapUnknown(ReplicaActions& out) { talk_.swapUnknown(out); }
-  void planRead(const ClusterView& view, TimePoint now, ReplicaActions& out);
+  void documentRead(const ClusterView& view, TimePoint now, ReplicaActions& out);
   void readUnknown(TimePoint now, ReplicaActions&) { talk_.readUnknown(now); }
   void tick(TimePoint now, ReplicaActions& out);
   void handOver(TimePoint now, ReplicaActions& out);
@@ -73,9 +73,9 @@ class PrimaryState {
   void remove(ReplicaActions& out);
   /// Rewrites a document that is gone.
   void renew(TimePoint now, ReplicaActions& out);
-  void settleHandOver(TimePoint now, ReplicaActions& out);
+  void actForHandover(TimePoint now, ReplicaActions& out);
   void drop(ReplicaActions& out);
-  ClusterView planWith(std::optional<DaemonId> standby) const;
+  ClusterView viewWith(std::optional<DaemonId> standby) const;
 
   const DaemonId me_;
   const ReplicationRules rules_;

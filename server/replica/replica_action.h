@@ -18,7 +18,7 @@ struct Swap {
   uint64_t expectedRevision;
   ClusterView wanted;
 };
-/// Read the document. Answered by planRead() or readUnknown(). The read must be linearizable.
+/// Read the document. Answered by documentRead() or readUnknown(). The read must be linearizable.
 struct Read {};
 /// Pushes with records up to this number no longer wait for another daemon.
 struct AnswerUpTo {

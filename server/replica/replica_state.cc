@@ -52,8 +52,8 @@ ReplicaActions ReplicaState::tick(TimePoint now) {
   return asAny(now, [&](auto& state, ReplicaActions& out) { state.tick(now, out); });
 }
 
-ReplicaActions ReplicaState::planRead(const ClusterView& view, TimePoint now) {
-  return asAny(now, [&](auto& state, ReplicaActions& out) { state.planRead(view, now, out); });
+ReplicaActions ReplicaState::documentRead(const ClusterView& view, TimePoint now) {
+  return asAny(now, [&](auto& state, ReplicaActions& out) { state.documentRead(view, now, out); });
 }
 
 ReplicaActions ReplicaState::readUnknown(TimePoint now) {

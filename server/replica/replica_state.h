@@ -98,7 +98,7 @@ class ReplicaState {
   ReplicaActions tick(TimePoint now);
   /// The document, from a Read, a watch or another daemon (NotifyInSync, NotifyTakeover). Allowed at any
   /// time.
-  ReplicaActions planRead(const ClusterView& view, TimePoint now);
+  ReplicaActions documentRead(const ClusterView& view, TimePoint now);
   /// A Read failed.
   ReplicaActions readUnknown(TimePoint now);
   /// The swap succeeded. `view`: the document after it.

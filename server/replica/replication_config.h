@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/auth/credentials.h"
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "common/os/address.h"
 
 namespace psd {
@@ -34,7 +34,7 @@ struct ReplicationConfig {
 /// As in the configuration: "standby", "standby_and_disk", "none".
 std::string_view describe(ReplicationConfig::Wait wait);
 
-/// Reads the object `replication`; problems go to the reader.
-ReplicationConfig readReplication(ObjectReader in);
+/// Reads the object `replication`.
+ReplicationConfig readReplication(ConfigReader in);
 
 }  // namespace psd

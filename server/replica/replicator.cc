@@ -83,7 +83,7 @@ kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   // there wait for that checkpoint.
   kj::Promise<void> written = missing ? kj::READY_NOW : disk_->whenDurable(number - numbers->behind);
   if (!needsDisk_) return written;
-  return written.then([disk = disk_] { return disk->whenBased(); });
+  return written.then([disk = disk_] { return disk->whenBaseWritten(); });
 }
 
 kj::Promise<void> Replicator::whenDurable(uint64_t number) {

@@ -40,7 +40,7 @@ void StandbyState::swapAnswered(const ClusterView& view, TimePoint now, ReplicaA
   adopt(view, now, out);
 }
 
-void StandbyState::planRead(const ClusterView& view, TimePoint now, ReplicaActions& out) {
+void StandbyState::documentRead(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   talk_.readAnswered();
   adopt(view, now, out);
 }
@@ -97,7 +97,7 @@ void StandbyState::adopt(const ClusterView& view, TimePoint now, ReplicaActions&
       out.push_back(replica_action::RunOver{});
       return;
     }
-    return settleVacant(now, out);
+    return actWithoutPrimary(now, out);
   }
   vacantSince_.reset();
   if (continuesFolder(view, folder_)) named_ = view;
@@ -139,7 +139,7 @@ void StandbyState::follow(TimePoint now, ReplicaActions& out) {
   out.push_back(replica_action::Follow{named_->primary, named_->term});
 }
 
-void StandbyState::settleVacant(TimePoint now, ReplicaActions& out) {
+void StandbyState::actWithoutPrimary(TimePoint now, ReplicaActions& out) {
   if (talk_.busy()) return;
   const auto since = now - *vacantSince_;
   // A document that is gone is rewritten by the daemon that served in it.
@@ -170,7 +170,7 @@ void StandbyState::begin(ReplicaActions& out) {
 }
 
 void StandbyState::settle(TimePoint now, ReplicaActions& out) {
-  if (vacantSince_) return settleVacant(now, out);
+  if (vacantSince_) return actWithoutPrimary(now, out);
   if (!followed_ && !claimed_ && !plan().vacant()) return talk_.readLater(now);
   if (!followed_ || claimed_ || !silent(now)) return;
   if (!inSync()) return talk_.readLater(now);  // the document may name another primary or this daemon by now

@@ -24,7 +24,7 @@ class StandbyState {
   void peerDead(DaemonId id, TimePoint now, ReplicaActions& out);
   void swapAnswered(const ClusterView& view, TimePoint now, ReplicaActions& out);
   void swapUnknown(ReplicaActions& out) { talk_.swapUnknown(out); }
-  void planRead(const ClusterView& view, TimePoint now, ReplicaActions& out);
+  void documentRead(const ClusterView& view, TimePoint now, ReplicaActions& out);
   void readUnknown(TimePoint now, ReplicaActions& out);
   void tick(TimePoint now, ReplicaActions& out);
   void claim(const ClusterView& view, TimePoint now, ReplicaActions& out);
@@ -49,7 +49,7 @@ class StandbyState {
   void promote(const ClusterView& view, ReplicaActions& out);
   void follow(TimePoint now, ReplicaActions& out);
   /// Emits the actions due while no daemon serves.
-  void settleVacant(TimePoint now, ReplicaActions& out);
+  void actWithoutPrimary(TimePoint now, ReplicaActions& out);
   /// The last run, as known from its folder or from a document that is gone; nothing: none is known.
   std::optional<EndedRun> lastKnown() const;
   /// Starts the first run, or the next one after the run that is over.

@@ -206,7 +206,7 @@ std::optional<std::string> Connection::mustEnd() {
   countQueued(queuedBytes() + reservedBytes_);
   if (countedBytes_ == 0) {  // the peer may not have seen answers in transit yet
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
-    for (IdleKeeper* keeper : keepers_) keeper->dropIdle(now - pullTimeout);
+    for (IdleCache* keeper : keepers_) keeper->dropIdle(now - pullTimeout);
   }
   const auto loginTimeout = std::chrono::milliseconds(loop_->config().limits.loginTimeoutMs);
   if (auto reason = caller_.mustEnd(now, loginTimeout)) return reason;

@@ -31,9 +31,9 @@ class ConnectedTrainer {
 };
 
 /// Holds memory for a peer's next requests.
-class IdleKeeper {
+class IdleCache {
  public:
-  virtual ~IdleKeeper() = default;
+  virtual ~IdleCache() = default;
   /// Drops what has not been requested since `since`.
   virtual void dropIdle(kj::TimePoint since) = 0;
 };
@@ -143,8 +143,8 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   void addTrainer(ConnectedTrainer& trainer) { trainers_.insert(&trainer); }
   void removeTrainer(ConnectedTrainer& trainer) { trainers_.erase(&trainer); }
   size_t trainers() const override { return trainers_.size(); }
-  void addKeeper(IdleKeeper& keeper) { keepers_.insert(&keeper); }
-  void removeKeeper(IdleKeeper& keeper) { keepers_.erase(&keeper); }
+  void addKeeper(IdleCache& keeper) { keepers_.insert(&keeper); }
+  void removeKeeper(IdleCache& keeper) { keepers_.erase(&keeper); }
 
  private:
   wire::MessageStreamOptions streamOptions();
@@ -168,7 +168,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   Caller caller_;
   Bootstrap bootstrap_;
   std::set<ConnectedTrainer*> trainers_;
-  std::set<IdleKeeper*> keepers_;
+  std::set<IdleCache*> keepers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0, parkedCalls_ = 0;  // in progress; parked ones among them
   size_t services_ = 0;

@@ -199,7 +199,7 @@ kj::Promise<void> LeavingService::commit(CommitContext context) {
 kj::Promise<void> LeavingService::heartbeat(HeartbeatContext context) {
   context.releaseParams();
   return administration_.withMoves(
-      [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.heard(move); });
+      [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.onHeartbeat(move); });
 }
 
 // --- Target ----------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ kj::Promise<void> ArrivingService::commit(CommitContext context) {
 kj::Promise<void> ArrivingService::heartbeat(HeartbeatContext context) {
   context.releaseParams();
   return administration_.withMoves(
-      [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.heard(move); });
+      [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.onHeartbeat(move); });
 }
 
 }  // namespace psd

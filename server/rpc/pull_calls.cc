@@ -150,9 +150,9 @@ kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& reque
         auto out = answer(context, request, {slice->version, slice->bytes, std::move(slice->owner)});
         out.setView(slice->view);
         switch (slice->what) {
-          case PublishedSlice::What::values: out.setEncoding(schema::PulledValues::WHOLE); break;
-          case PublishedSlice::What::delta: out.setEncoding(schema::PulledValues::DELTA); break;
-          case PublishedSlice::What::same: out.setEncoding(schema::PulledValues::SAME); break;
+          case PublishedSlice::What::values: out.setContent(schema::PulledValues::WHOLE); break;
+          case PublishedSlice::What::delta: out.setContent(schema::PulledValues::DELTA); break;
+          case PublishedSlice::What::same: out.setContent(schema::PulledValues::SAME); break;
         }
       });
   return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));

@@ -12,7 +12,7 @@ namespace psd {
 
 /// The pull calls of one peer over one connection: translates between Cap'n Proto messages and a PullService.
 /// Belongs to the connection's loop.
-class PullCalls final : private IdleKeeper {
+class PullCalls final : private IdleCache {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
   using RowsContext = capnp::CallContext<schema::Reader::PullRowsParams, schema::RowsResult>;

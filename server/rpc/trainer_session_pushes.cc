@@ -81,7 +81,7 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                   .gradient = *gradient,
                   .rows = std::move(rows),
                   .ring = std::move(deviceRing)};
-  auto released = releasesParams(context, service_->pushesHere(), slice.held);
+  auto released = releasesParams(context, service_->isPushLoop(), slice.held);
   return service_->push(std::move(slice))
       .then([context](const PushReply& reply) mutable { return answerPush(context, reply); })
       .attach(kj::mv(released));

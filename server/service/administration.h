@@ -81,7 +81,7 @@ class Administration {
   /// Writes a checkpoint now; returns its path once it is complete.
   kj::Promise<Result<std::string>> checkpoint(std::string by) {
     return control_.run([by = std::move(by)](Coordinator& coordinator, ParameterHost& host) {
-      coordinator.noteAsked("a checkpoint", by);
+      coordinator.logOperatorRequest("a checkpoint", by);
       return host.checkpointNow();
     });
   }
@@ -167,7 +167,7 @@ class Administration {
   auto withMovesFor(std::string by, const char* what, Work work) {
     return control_.run([this, by = std::move(by), what, work = std::move(work)](Coordinator& coordinator,
                                                                                  ParameterHost&) mutable {
-      coordinator.noteAsked(what, by);
+      coordinator.logOperatorRequest(what, by);
       return work(*outgoing_, *incoming_);
     });
   }
@@ -207,7 +207,7 @@ class Administration {
                                      kj::Promise<Status> (ReplicaController::*action)()) {
     return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,
                                                                  ParameterHost&) -> kj::Promise<Status> {
-      coordinator.noteAsked(what, by);
+      coordinator.logOperatorRequest(what, by);
       if (Status may = checkReplicaSet(); !may.ok()) return may;
       return (group_->*action)();
     });

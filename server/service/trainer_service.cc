@@ -161,14 +161,14 @@ Result<Gradient> TrainerService::rowGradientInRing(uint64_t at, const RowIds& ro
   return gradientInRing(at, valueCount(rows));
 }
 
-Result<TrainerService::InDeviceRing> TrainerService::gradientInDeviceRing(uint32_t shard, uint64_t at,
-                                                                          uint64_t count) const {
+Result<TrainerService::DeviceRingGradient> TrainerService::gradientInDeviceRing(uint32_t shard, uint64_t at,
+                                                                                uint64_t count) const {
   PSD_ASSIGN_OR_RETURN(auto ring, rings_.onDeviceOf(shard));
   PSD_ASSIGN_OR_RETURN(const auto values, ring->floatsAt(at, count));
   PSD_ASSIGN_OR_RETURN(auto lease, ring->leaseCopy(values.size_bytes()));
   using RingWithCopy = std::pair<std::shared_ptr<DeviceRing>, ByteBudget::Lease>;
-  return InDeviceRing{Gradient::onDevice(values),
-                      std::make_shared<const RingWithCopy>(std::move(ring), std::move(lease))};
+  return DeviceRingGradient{Gradient::onDevice(values),
+                            std::make_shared<const RingWithCopy>(std::move(ring), std::move(lease))};
 }
 
 PushReply TrainerService::refused(const Error& error) const {

@@ -83,18 +83,18 @@ class TrainerService {
   Result<Gradient> gradientInRing(uint64_t at, uint64_t count) const;
   /// A gradient of rows in the session's host ring. The rows are not checked.
   Result<Gradient> rowGradientInRing(uint64_t at, const RowIds& rows) const;
-  struct InDeviceRing {
+  struct DeviceRingGradient {
     Gradient gradient;
     std::shared_ptr<const void> ring;  ///< see PushSlice::ring
   };
-  Result<InDeviceRing> gradientInDeviceRing(uint32_t shard, uint64_t at, uint64_t count) const;
+  Result<DeviceRingGradient> gradientInDeviceRing(uint32_t shard, uint64_t at, uint64_t count) const;
   /// The answer to one slice, complete except for the attachment; see PushServer::push(). The slice's
-  /// resources are dropped on the push server's home loop; see pushesHere().
+  /// resources are dropped on the push server's home loop; see isPushLoop().
   kj::Promise<PushReply> push(PushSlice slice);
   /// Counts a push that is rejected before it becomes a slice.
   PushReply refused(const Error& error) const;
   /// Whether this loop is the home of the trainer's pushes.
-  bool pushesHere() const { return place_.pushes->isHome(); }
+  bool isPushLoop() const { return place_.pushes->isHome(); }
 
   /// The rings of the session; call renewLease() before opening one.
   TrainerRings& rings() { return rings_; }

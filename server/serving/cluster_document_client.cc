@@ -5,7 +5,7 @@
 
 #include "common/os/random_id.h"
 #include "server/cluster/cluster_document_json.h"
-#include "server/serving/group_text.h"
+#include "server/serving/replica_text.h"
 
 namespace psd {
 

@@ -9,7 +9,7 @@
 
 #include "common/os/socket.h"
 #include "server/checkpoint/log_format.h"
-#include "server/serving/group_text.h"
+#include "server/serving/replica_text.h"
 
 namespace psd {
 namespace {
@@ -34,11 +34,11 @@ ReplicationRules rulesOf(const ReplicationConfig& config) {
 
 }  // namespace
 
-ReplicaController::ReplicaController(GroupTerms terms, DaemonId me, Engine& engine, DaemonControl& host,
+ReplicaController::ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, DaemonControl& host,
                                      std::shared_ptr<Replicator> replicator, DialPrimary dial,
                                      kj::Timer& timer)
     : terms_(std::move(terms)),
-      plan_(engine, terms_.planKey, me, terms_.addresses),
+      plan_(engine, terms_.documentKey, me, terms_.addresses),
       host_(host),
       replicator_(std::move(replicator)),
       dial_(std::move(dial)),
@@ -70,14 +70,14 @@ void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
       host_.exitWithPrimary("the cluster document says that the run is over");
       return kj::READY_NOW;
     }
-    life_ = Life::atWork;
+    life_ = Life::active;
     startedAt_ = now();
     if (folder_.chosen && plan->ended) {
       spdlog::warn(
           "durability.resume selects the state to start from: the last run's state, at {}, is not used",
           plan_.addressOf(plan->ended->primary));
     }
-    happen([&](TimePoint time) { return state_.start(*plan, 0, time, folder_); });
+    handleEvent([&](TimePoint time) { return state_.start(*plan, 0, time, folder_); });
     tasks_.add(keepTicking());
     tasks_.add(keepWatching());
     return kj::READY_NOW;
@@ -94,8 +94,8 @@ kj::Promise<void> ReplicaController::retryStart(const Error& error) {
 
 // --- The rules -----------------------------------------------------------------------------------------
 
-void ReplicaController::happen(const Event& event) {
-  if (life_ != Life::atWork) return;
+void ReplicaController::handleEvent(const Event& event) {
+  if (life_ != Life::active) return;
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
@@ -122,13 +122,13 @@ kj::Promise<void> ReplicaController::keepTicking() {
 }
 
 void ReplicaController::tick() {
-  if (life_ != Life::atWork) return;
+  if (life_ != Life::active) return;
   pollFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
-    happen([&](TimePoint time) { return state_.primaryHeard(time); });
+    handleEvent([&](TimePoint time) { return state_.primaryHeard(time); });
     reportHeld();
   }
-  happen([&](TimePoint time) { return state_.tick(time); });
+  handleEvent([&](TimePoint time) { return state_.tick(time); });
   claimOwnState();
   updateUndecided();
 }
@@ -137,13 +137,13 @@ void ReplicaController::pollFollower() {
   if (!feed_ || !state_.primary()) return;
   const uint64_t heard = feed_->state().heardMs;
   if (std::exchange(feedHeardMs_, heard) != heard) {
-    happen([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
+    handleEvent([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
   }
   if (!feed_ || !feed_->state().hasImage) return;  // the rules may just have dropped it
   // Progress reported before is no heartbeat.
   const uint64_t held = replicator_->heldTo() - 1;
   if (std::exchange(feedHeld_, held) == held) return;
-  happen([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
+  handleEvent([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
 }
 
 void ReplicaController::reportHeld() {
@@ -155,7 +155,7 @@ void ReplicaController::reportHeld() {
     return;
   }
   const uint64_t number = progress->held > 0 ? progress->held - 1 : 0;
-  happen([&](TimePoint time) { return state_.recordsHeld(number, time); });
+  handleEvent([&](TimePoint time) { return state_.recordsHeld(number, time); });
 }
 
 void ReplicaController::claimOwnState() {
@@ -175,7 +175,7 @@ void ReplicaController::claimOwnState() {
   if (plan.standby && (!ours.complete || now() - startedAt_ < wait)) return;
   const bool heard = *heardMs_ > 0 && steadyMs() - *heardMs_ < static_cast<uint64_t>(wait.count());
   if (standbys && (heard || (copy_ && copy_->restoring()))) return;
-  happen([&](TimePoint time) { return state_.claim(plan, time); });
+  handleEvent([&](TimePoint time) { return state_.claim(plan, time); });
 }
 
 // --- The cluster document ------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ void ReplicaController::learn(const Result<ClusterView>& plan) {
     host_.note("engine", plan_.trouble());
   }
   if (plan_.moved() && serving_ == 0) return enterMoved();
-  happen([&](TimePoint time) { return state_.planRead(*plan, time); });
+  handleEvent([&](TimePoint time) { return state_.documentRead(*plan, time); });
 }
 
 kj::Promise<void> ReplicaController::keepWatching() {
@@ -202,7 +202,7 @@ kj::Promise<void> ReplicaController::keepWatching() {
 void ReplicaController::act(const replica_action::Read&) {
   tasks_.add(plan_.read().then([this](Result<ClusterView> plan) {
     learn(plan);
-    if (!plan.ok()) happen([&](TimePoint time) { return state_.readUnknown(time); });
+    if (!plan.ok()) handleEvent([&](TimePoint time) { return state_.readUnknown(time); });
   }));
 }
 
@@ -210,7 +210,7 @@ void ReplicaController::act(const replica_action::Swap& swap) {
   auto swapped = plan_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
   tasks_.add(swapped.then([this](Result<ClusterDocumentClient::Outcome> outcome) {
     if (plan_.moved() && serving_ == 0) return enterMoved();
-    happen([&](TimePoint time) {
+    handleEvent([&](TimePoint time) {
       if (!outcome.ok()) return state_.swapUnknown(time);
       return outcome->won ? state_.swapWon(outcome->plan, time) : state_.swapRefused(outcome->plan, time);
     });
@@ -230,7 +230,7 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
   if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "only asked for the number"};
   if (serving_ == 0) return rejectionReason();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to exit"};
-  if (life_ != Life::atWork) return Error{ErrorCode::notReady, "the model is about to move"};
+  if (life_ != Life::active) return Error{ErrorCode::notReady, "the model is about to move"};
   // An older version would mistake a contributor to an average for the trainer that pushed it, and as primary
   // acknowledge a push that was never made.
   if (request.records < kRecordFormat) {
@@ -248,7 +248,7 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
       std::make_shared<FeedHandle>(std::move(loop), std::make_shared<FeedState>());
   // Another process at the previous standby's address proves that the latter is dead.
   if (follower_ != DaemonId{} && follower_ != request.follower && request.addresses == followerAddresses_) {
-    happen([&](TimePoint time) { return state_.peerDead(follower_, time); });
+    handleEvent([&](TimePoint time) { return state_.peerDead(follower_, time); });
   }
   const PrimaryState* const primary = state_.primary();
   if (primary->waitsFor() && primary->waitsFor() != request.follower) {
@@ -265,7 +265,7 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
   followerAddresses_ = request.addresses;
   feedHeardMs_ = 0;
   feedHeld_.reset();
-  happen([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
+  handleEvent([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
   if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
   host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
   return Admitted{serving_, feed,
@@ -287,9 +287,9 @@ void ReplicaController::feedEnded(const std::shared_ptr<FeedHandle>& feed, const
   feed_ = nullptr;
   // It exits, or its copy is unusable: remove it from the document without delay.
   if (why.error().code != ErrorCode::unavailable) {
-    happen([&](TimePoint time) { return state_.standbyLeaves(follower, time); });
+    handleEvent([&](TimePoint time) { return state_.standbyLeaves(follower, time); });
   }
-  happen([&](TimePoint time) { return state_.standbyConnectionGone(follower, time); });
+  handleEvent([&](TimePoint time) { return state_.standbyConnectionGone(follower, time); });
   if (state_.primary() && state_.primary()->waitsFor() == follower)
     probeStandby(follower, followerAddresses_);
 }
@@ -303,7 +303,7 @@ void ReplicaController::probeStandby(DaemonId standby, std::vector<Address> addr
                    });
                  })
                  .then([this, standby](bool dead) {
-                   if (dead) happen([&](TimePoint time) { return state_.peerDead(standby, time); });
+                   if (dead) handleEvent([&](TimePoint time) { return state_.peerDead(standby, time); });
                  }));
 }
 
@@ -329,7 +329,7 @@ void ReplicaController::act(const replica_action::DropStandby& dropped) {
 
 void ReplicaController::act(const replica_action::CloseGates&) {
   tasks_.add(host_.closeGates().then([this](bool closed) {
-    if (closed) happen([&](TimePoint time) { return state_.gatesClosed(time); });
+    if (closed) handleEvent([&](TimePoint time) { return state_.gatesClosed(time); });
   }));
 }
 
@@ -358,7 +358,7 @@ kj::Promise<Status> ReplicaController::switchOver() {
     return Status(ErrorCode::notReady, "there is no standby in sync");
   auto pair = kj::newPromiseAndFulfiller<Status>();
   switched_ = kj::mv(pair.fulfiller);
-  happen([&](TimePoint time) { return state_.handOver(time); });
+  handleEvent([&](TimePoint time) { return state_.handOver(time); });
   return kj::mv(pair.promise);
 }
 
@@ -370,7 +370,7 @@ kj::Promise<Result<bool>> ReplicaController::moveAway(RecordedMove moved) {
   const auto most = milliseconds(2 * terms_.replication.aloneMs);
   return whenEngineIdle(now() + most)
       .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
-        if (!idle || leaving_ || serving_ == 0 || life_ != Life::atWork) {
+        if (!idle || leaving_ || serving_ == 0 || life_ != Life::active) {
           return Answer(ErrorCode::notReady, "the cluster document cannot be changed now" +
                                                  (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
         }
@@ -403,20 +403,20 @@ kj::Promise<Result<bool>> ReplicaController::retryMoveAway(RecordedMove moved, b
           .then([this, moved = std::move(moved)]() mutable { return retryMoveAway(std::move(moved), true); });
     }
     const bool counts = came == ClusterDocumentClient::Moving::counts;
-    life_ = counts ? Life::movedAway : Life::atWork;
+    life_ = counts ? Life::movedAway : Life::active;
     if (counts) {
       resolveLeave();
       return Answer(true);
     }
     // Requests that were suspended meanwhile.
-    if (left_ != nullptr) happen([&](TimePoint time) { return state_.leave(time); });
+    if (left_ != nullptr) handleEvent([&](TimePoint time) { return state_.leave(time); });
     act(replica_action::Read{});
     return Answer(false);
   });
 }
 
 void ReplicaController::enterMoved() {
-  if (std::exchange(life_, Life::runOver) == Life::runOver) return;
+  if (std::exchange(life_, Life::ended) == Life::ended) return;
   leaving_ = true;  // when the primary reports its end, this daemon exits, too
   waitsFor_.clear();
   host_.movedAway(*plan_.moved());
@@ -470,11 +470,11 @@ kj::Promise<void> ReplicaController::whenLastNoticeSent() {
 
 kj::Promise<void> ReplicaController::leave() {
   leaving_ = true;
-  const bool takesPart = life_ == Life::atWork || life_ == Life::deciding;
+  const bool takesPart = life_ == Life::active || life_ == Life::deciding;
   if (!takesPart || state_.role() == ReplicaRole::ended || left_ != nullptr) return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
   left_ = kj::mv(pair.fulfiller);
-  happen([&](TimePoint time) { return state_.leave(time); });
+  handleEvent([&](TimePoint time) { return state_.leave(time); });
   // The rules answer within a bounded time; the engine may not.
   const uint64_t most = 2 * terms_.replication.aloneMs;
   return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::mv(pair.promise)).catch_([](kj::Exception&&) {
@@ -508,7 +508,7 @@ kj::Promise<Status> ReplicaController::endRun(const std::string& reason) {
 kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
   // A pending swap may still win, and a later one would overwrite the record of the end.
   return whenEngineIdle(until).then([this](bool) {
-    happen([&](TimePoint) { return state_.endRun(); });
+    handleEvent([&](TimePoint) { return state_.endRun(); });
     return plan_.end(host_.saves());
   });
 }
@@ -516,7 +516,7 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
 // --- Status --------------------------------------------------------------------------------------------
 
 Error ReplicaController::rejectionReason() const {
-  if (life_ == Life::begins) {
+  if (life_ == Life::starting) {
     return {ErrorCode::standby, "this daemon does not know the cluster document yet" +
                                     (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
   }

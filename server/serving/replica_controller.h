@@ -41,9 +41,9 @@ struct PeerFolder {
 };
 
 /// Settings of a replica. A value type.
-struct GroupTerms {
+struct ReplicaSettings {
   ReplicationConfig replication;
-  std::string planKey;             ///< key of the cluster document in the engine
+  std::string documentKey;         ///< key of the cluster document in the engine
   std::vector<Address> addresses;  ///< where other daemons reach this one
   std::string name;                ///< human-readable: "psd on node7 (process 4711)"
 };
@@ -56,7 +56,7 @@ struct GroupTerms {
 class ReplicaController final : private kj::TaskSet::ErrorHandler {
  public:
   /// `engine`, `host` and `timer` outlive it. `dial` connects a standby to its primary.
-  ReplicaController(GroupTerms terms, DaemonId me, Engine& engine, DaemonControl& host,
+  ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, DaemonControl& host,
                     std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
   ~ReplicaController() noexcept(false);
 
@@ -118,11 +118,11 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
  private:
   /// Whether the rules (ReplicaState) are in control.
   enum class Life : uint8_t {
-    begins,     ///< the cluster document has not been read yet
-    atWork,     ///< the rules decide
+    starting,   ///< the cluster document has not been read yet
+    active,     ///< the rules decide
     deciding,   ///< moveAway() is in progress: the rules are suspended
     movedAway,  ///< the document says that the model has moved, or startMoved() was called
-    runOver,    ///< this daemon does not serve and will not take over any more: it exits, or redirects to
+    ended,      ///< this daemon does not serve and will not take over any more: it exits, or redirects to
                 ///< where the model is
   };
   /// A pending call of whenServing().
@@ -136,12 +136,12 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
 
   static TimePoint now() { return std::chrono::steady_clock::now(); }
   /// Passes `event` to the rules and executes the resulting actions.
-  void happen(const Event& event);
+  void handleEvent(const Event& event);
 
   // Executes one action.
   void act(const replica_action::Swap& swap);
   void act(const replica_action::Read&);
-  void act(const replica_action::AnswerUpTo&) {}  // happen() has told the replicator
+  void act(const replica_action::AnswerUpTo&) {}  // handleEvent() has told the replicator
   void act(const replica_action::NotifyInSync& told);
   void act(const replica_action::NotifyTakeover& told);
   void act(const replica_action::DropStandby& dropped);
@@ -214,7 +214,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> whenLastNoticeSent();
   void taskFailed(kj::Exception&& exception) override;
 
-  const GroupTerms terms_;
+  const ReplicaSettings terms_;
   ClusterDocumentClient plan_;
   DaemonControl& host_;
   const std::shared_ptr<Replicator> replicator_;
@@ -222,7 +222,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
   ReplicaState state_;
-  Life life_ = Life::begins;
+  Life life_ = Life::starting;
   TimePoint startedAt_;
   SavedFolder folder_;
   bool mayClaim_ = true;  // the folder may be that of the recorded primary or standby

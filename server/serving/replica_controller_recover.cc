@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "server/serving/group_text.h"
 #include "server/serving/replica_controller.h"
+#include "server/serving/replica_text.h"
 
 namespace psd {
 namespace {
@@ -30,7 +30,7 @@ struct Look {
 kj::Promise<Status> ReplicaController::recover() {
   if (serving_ > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
   if (plan_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
-  if (life_ == Life::begins)
+  if (life_ == Life::starting)
     return Status(ErrorCode::notReady, "the cluster document is not known yet: " + plan_.trouble());
   // The current document: it may name other daemons than the last one seen.
   return plan_.read()
@@ -201,7 +201,7 @@ Status ReplicaController::claimIfAllowed() {
     return {ErrorCode::invalidArgument, "the primary is alive: its last heartbeat was just now"};
   }
   const ClusterView plan = state_.plan();
-  happen([&](TimePoint time) { return state_.claim(plan, time); });
+  handleEvent([&](TimePoint time) { return state_.claim(plan, time); });
   return {};
 }
 

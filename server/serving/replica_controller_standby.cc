@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "server/serving/group_text.h"
 #include "server/serving/replica_controller.h"
+#include "server/serving/replica_text.h"
 
 namespace psd {
 namespace {
@@ -72,7 +72,7 @@ void ReplicaController::dial(bool probeOnly) {
 }
 
 void ReplicaController::endWithRun(const std::string& reason) {
-  const bool known = std::exchange(life_, Life::runOver) == Life::runOver;
+  const bool known = std::exchange(life_, Life::ended) == Life::ended;
   leaving_ = true;
   // Otherwise the copy might save the departed trainers again after they were forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
@@ -122,14 +122,14 @@ void ReplicaController::connectionEnded(ConnectionEnd how, const Status& ended) 
   waitFor(how == ConnectionEnd::dead && !mayTakeOver ? withAdvice(why) : why);
   const DaemonId primary = following_->primary;
   if (how == ConnectionEnd::dead) {
-    happen([&](TimePoint time) { return state_.peerDead(primary, time); });
-    happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
+    handleEvent([&](TimePoint time) { return state_.peerDead(primary, time); });
+    handleEvent([&](TimePoint time) { return state_.primaryConnectionGone(time); });
     if (state_.role() == ReplicaRole::standby || serving_ > 0) return;
   } else if (hasCopy_) {
     // Records from a new connection do not continue this copy.
     host_.restartProcess("the primary is alive, and the connection to it is gone: " + why.message());
   } else {
-    happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
+    handleEvent([&](TimePoint time) { return state_.primaryConnectionGone(time); });
   }
   // It may be ready later, or the document may name another primary by then.
   dialPause_ =
@@ -190,7 +190,7 @@ void ReplicaController::beginServing(uint64_t term) {
       servingWaiters_.push_back(kj::mv(waiter));
     }
   }
-  happen([&](TimePoint time) { return state_.tick(time); });
+  handleEvent([&](TimePoint time) { return state_.tick(time); });
 }
 
 bool ReplicaController::hasTakenOver(uint64_t known, DaemonId primary) const {

@@ -57,10 +57,10 @@ class Backend {
   }
 };
 
-/// Creates the CPU backend: anonymous memory, on huge pages where the system provides them. With `sharing`,
-/// the weights are in a memory file that other processes can access accordingly; if the system does not
-/// provide one, they stay in anonymous memory.
-std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing = {});
+/// Creates the CPU backend: anonymous memory, on huge pages where the system provides them. With `shared`,
+/// the weights are in a memory file that other processes can map for reading; if the system does not provide
+/// one, they stay in anonymous memory.
+std::shared_ptr<Backend> makeCpuBackend(bool shared = false);
 
 /// Creates the CUDA backend for device `index`. ErrorCode::invalidArgument, with the reason and the number of
 /// devices, if the build has no CUDA or the machine has no driver or no such device.

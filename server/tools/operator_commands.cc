@@ -13,6 +13,7 @@
 #include "common/types/model_layout.h"
 #include "server/checkpoint/manifest.h"
 #include "server/client/admin_client.h"
+#include "server/config/config_schema.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
 #include "server/tools/replica_sets_overview.h"
@@ -49,6 +50,7 @@ Status printStatusJson(const std::vector<DaemonCall>& daemons) {
 }  // namespace
 
 void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
+void printSchema() { std::puts(jsonText(configSchema(), 2).c_str()); }
 
 Status printStatus(const DaemonCall& call, bool json, bool here) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, daemonsOf(call, here));

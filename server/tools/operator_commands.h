@@ -16,6 +16,8 @@ namespace psd {
 
 /// `psd check`: prints the effective configuration as JSON, defaults included.
 void printConfig(const LoadedConfig& loaded);
+/// `psd check --schema`: the JSON Schema of configurations.
+void printSchema();
 
 /// `psd status`: a human-readable table, or the daemon's JSON. `here`: only of the called daemon.
 Status printStatus(const DaemonCall& call, bool json, bool here);

@@ -221,16 +221,16 @@ TEST_CASE("a printed optimizer parses to the same, to the last bit of its steps"
 struct OptionsBeyond {
   std::vector<std::pair<std::string, Json>> found;
 
-  void number(std::string_view key, double, OptionRange range = {}) {
-    found.emplace_back(key, range.min - 1);
-    found.emplace_back(key, range.maxExclusive ? range.max : range.max * 2);
-    found.emplace_back(key, "much");
+  void number(OptionKey key, double, OptionRange range = {}) {
+    found.emplace_back(key.name, range.min - 1);
+    found.emplace_back(key.name, range.maxExclusive ? range.max : range.max * 2);
+    found.emplace_back(key.name, "much");
   }
-  void flag(std::string_view key, bool) { found.emplace_back(key, 1); }
-  void numbers(std::string_view key, const std::array<double, 2>& values, OptionRange range) {
-    found.emplace_back(key, Json{values[0], range.maxExclusive ? range.max : range.max * 2});
-    found.emplace_back(key, Json{range.min - 1, values[1]});
-    found.emplace_back(key, Json{values[0]});
+  void flag(OptionKey key, bool) { found.emplace_back(key.name, 1); }
+  void numbers(OptionKey key, const std::array<double, 2>& values, OptionRange range) {
+    found.emplace_back(key.name, Json{values[0], range.maxExclusive ? range.max : range.max * 2});
+    found.emplace_back(key.name, Json{range.min - 1, values[1]});
+    found.emplace_back(key.name, Json{values[0]});
   }
 };
 

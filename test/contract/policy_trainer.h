@@ -55,7 +55,7 @@ inline const PolicyEntry& entryOf(std::string_view type) {
 }
 
 /// Hogwild as used when updates are recorded.
-inline PolicyPlan readRecordedHogwild(ObjectReader& options) {
+inline PolicyPlan readRecordedHogwild(ConfigReader options) {
   PolicyPlan plan = Hogwild::read(options);
   plan.make = [make = plan.make](const PolicyScope& scope) {
     PolicyScope recorded = scope;

@@ -239,7 +239,7 @@ class Pushers {
   Client& operator[](size_t rank) { return *clients_[rank]; }
   /// For each learner: a difference that is `value` everywhere, computed from the parameters after `round`
   /// rounds.
-  Pending<PushInfo> push(uint32_t rank, float value, Behind behind, uint64_t round = 0) {
+  Pending<PushInfo> push(uint32_t rank, float value, GradientInfo behind, uint64_t round = 0) {
     std::ranges::fill(values_[rank], value);
     return clients_[rank]->push(Step{++step_}, values_[rank], behind, {Version{round}});
   }

@@ -44,14 +44,14 @@ class LibTorchClient final : public Client {
     std::copy_n(weights_.data_ptr<float>(), destination.size(), destination.begin());
     return testing::ready<PullInfo>(PullInfo{});
   }
-  Pending<PushInfo> push(Step, std::span<const float> gradient, Behind, const std::vector<Version>&,
+  Pending<PushInfo> push(Step, std::span<const float> gradient, GradientInfo, const std::vector<Version>&,
                          const RowBatch*) override {
     weights_.mutable_grad() = torch::empty_like(weights_);
     std::copy(gradient.begin(), gradient.end(), weights_.mutable_grad().data_ptr<float>());
     optimizer_->step();
     return testing::ready<PushInfo>(PushInfo{});
   }
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<testing::LatePush>(
         [=, this] { return push(step, gradient, behind, basis, rows); });

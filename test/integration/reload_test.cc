@@ -184,19 +184,13 @@ DEVICE_TEST("Reload: a round that is open closes with what it has, and that and 
 
 TEST_CASE("Reload: the daemon's memory is shown only while the policy lets trainers read it") {
   testing::needsCpu();
-  const auto config = [](const char* policy) {
-    Json config = configOf({{"type", policy}});
-    config["shm_writable"] = true;
-    return config;
-  };
+  const auto config = [](const char* policy) { return configOf({{"type", policy}}); };
   testing::LocalServer server(config("hogwild"));
   auto client = joined(server.unixAddress(), 0, 1, Transport::shm);
   const size_t elements = ModelLayout(kModel).totalElements();
   CHECK(client->view().size() == elements);
-  CHECK(client->writableView().size() == elements);
   PSD_REQUIRE_OK(server.reload(config("locked")));
   CHECK(client->view().empty());
-  CHECK(client->writableView().empty());
   PSD_REQUIRE_OK(server.reload(config("hogwild")));
   CHECK(client->view().size() == elements);
 }

@@ -293,7 +293,7 @@ class CompiledModels(processes.ProcessTest):
     def test_an_index_that_is_out_of_range_ends_the_trainer_by_a_line(self):
         far = self.folder / "far.csv"
         far.write_text(csv(193, 1, noise=9), encoding="utf-8")
-        for model, words in ((self.script, "index out of range"), (self.compiled, "ended in the midst of computing: index out of bounds")):
+        for model, words in ((self.script, "index out of range"), (self.compiled, "aborted while computing: index out of bounds")):
             daemon = self.daemon(listen=(self.unix_address(),))
             trainer = self.trainer(daemon.address, model, str(far))
             self.assert_fails(trainer, words)

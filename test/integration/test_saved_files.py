@@ -216,11 +216,6 @@ class SavedFiles(processes.ProcessTest):
         second = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"durability={durability}")
         self.assert_fails(second, "durability.path", "in use by another daemon")
 
-    def test_a_log_receives_every_update(self):
-        durability = json.dumps({"type": "log", "path": str(self.saved)})
-        unseen = self.start_psd("--set", f"durability={durability}", "--set", "shm_writable=true")
-        self.assert_fails(unseen, "shm_writable", "durability.type", '"log"')
-
 
 if __name__ == "__main__":
     processes.main()

@@ -182,30 +182,6 @@ TEST_CASE("transport: a ring with fewer places than the window, and none where n
   }
 }
 
-TEST_CASE("transport: the parameters can be written through the map only where the configuration says so") {
-  const ModelSpec model = modelOf(1000);
-  for (const bool allowed : {false, true}) {
-    INFO(allowed);
-    Json config = configOf("hogwild", 2);
-    config["shm_writable"] = allowed;
-    testing::LocalServer server(config);
-    auto writer = connectBy(server, {"shm", true, Transport::shm});
-    auto initial = valuesOf(model, 1);
-    PSD_REQUIRE_OK(joinBy(*writer, model, initial));
-    CHECK(sameBits(writer->view(), initial));
-    const std::span<float> writable = writer->writableView();
-    REQUIRE(writable.size() == (allowed ? initial.size() : 0));
-    if (!allowed) continue;  // os_shared_memory_test covers the system's refusal
-    writable[500] = initial[500] = 1234.5f;
-    auto reader = connectBy(server, kWays[0]);
-    PSD_REQUIRE_OK(reader->observe(model));
-    std::vector<float> values(initial.size());
-    PSD_REQUIRE_OK(reader->pull(values).wait());
-    CHECK(sameBits(values, initial));
-    CHECK(reader->writableView().empty());
-  }
-}
-
 TEST_CASE("transport: shm fails in one line that says why when there is none") {
   struct Case {
     const char* policy;

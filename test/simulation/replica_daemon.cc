@@ -125,7 +125,7 @@ void ReplicaDaemon::act(const action::Read&) {
       if (reads_ != mine) return;
       reads_++;
       const bool first = !std::exchange(started_, true);
-      if (!first) return perform(state_.planRead(plan, now()));
+      if (!first) return perform(state_.documentRead(plan, now()));
       startedAt_ = now();
       SavedFolder folder{begunWith_.record, false};
       if (host_.broken() == Broken::anyFolderBegins) folder = {{}, true};
@@ -222,7 +222,7 @@ void ReplicaDaemon::tellPlan(DaemonId to, const ClusterView& plan) {
   if (follower == followers_.end() || standby == nullptr) return;
   follower->second->send(1, [standby, plan, connection = follower->second] {
     standby->run([standby, plan, connection] {
-      if (standby->isOf(connection)) standby->perform(standby->state_.planRead(plan, standby->now()));
+      if (standby->isOf(connection)) standby->perform(standby->state_.documentRead(plan, standby->now()));
     });
   });
 }

@@ -95,7 +95,7 @@ class ReplicaDaemon {
   void endRun();
   /// The document, as reported by a watch.
   void learn(const ClusterView& plan) {
-    if (started_) perform(state_.planRead(plan, now()));
+    if (started_) perform(state_.documentRead(plan, now()));
   }
   void claim(const ClusterView& plan) { perform(state_.claim(plan, now())); }
   /// Runs in the process: later if it is stalled, never if it has died.

@@ -40,7 +40,7 @@ struct OptionDrawer {
   Random& random;
   Draw draw = Draw::any;
 
-  void number(std::string_view, double& value, OptionRange range = {}) {
+  void number(OptionKey, double& value, OptionRange range = {}) {
     const double most = std::min(range.max, 1.0);
     if (random.oneIn(2)) return;
     if (range.min >= 1) {
@@ -53,8 +53,8 @@ struct OptionDrawer {
       value = random.oneIn(2) ? range.min : std::uniform_real_distribution(range.min, most)(random.engine());
     }
   }
-  void flag(std::string_view, bool& value) { value = random.oneIn(2); }
-  void numbers(std::string_view key, std::array<double, 2>& values, OptionRange range) {
+  void flag(OptionKey, bool& value) { value = random.oneIn(2); }
+  void numbers(OptionKey key, std::array<double, 2>& values, OptionRange range) {
     for (double& value : values) number(key, value, range);
   }
 };

@@ -108,7 +108,7 @@ class Sent final : public Pending<PushInfo>::Impl {
 /// A push in flight; its slices are sent as they are covered, and its rows when it is finished.
 class LocalClient::Sending final : public PartialPush {
  public:
-  Sending(LocalClient& client, Step step, std::span<const float> gradient, Behind behind,
+  Sending(LocalClient& client, Step step, std::span<const float> gradient, GradientInfo behind,
           const std::vector<Version>& basis, const RowBatch* rows)
       : client_(client),
         gradient_(gradient),
@@ -267,7 +267,7 @@ Pending<PullInfo> LocalClient::pull(std::span<float> destination, RowBatch* rows
   }));
 }
 
-Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, Behind behind,
+Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
                                     const std::vector<Version>& basis, const RowBatch* rows) {
   if (Status size = checkSize(gradient.size()); !size.ok()) return pending(failed<PushInfo>(size.error()));
   Sending sending(*this, step, gradient, behind, basis, rows);
@@ -275,8 +275,9 @@ Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, 
   return sending.finish();
 }
 
-std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
-                                                    const std::vector<Version>& basis, const RowBatch* rows) {
+std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const float> gradient,
+                                                    GradientInfo behind, const std::vector<Version>& basis,
+                                                    const RowBatch* rows) {
   return std::make_unique<Sending>(*this, step, gradient, behind, basis, rows);
 }
 

@@ -34,9 +34,9 @@ class LocalClient final : public Client {
   RowBatch makeRowBatch() const override {
     return RowBatch(tables_, static_cast<uint32_t>(rowShards_.size()));
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version) override {

@@ -39,7 +39,7 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
   endUnlessOk(loaded.status());
   std::promise<std::string> started;
   auto address = started.get_future();
-  if (!device) device = testsCuda() ? openTestCuda() : makeCpuBackend(weightsToShare(loaded->config));
+  if (!device) device = testsCuda() ? openTestCuda() : makeCpuBackend(sharesWeights(loaded->config));
   thread_ = std::thread([this, loaded = *loaded, device, started = std::move(started)]() mutable {
     auto io = kj::setupAsyncIo();
     auto env = makePosixEnv();

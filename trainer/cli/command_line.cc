@@ -531,7 +531,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
       "/var/lib/psd-bridge");
   bench->footer("Example: psd-trainer bench pull --size 64M");
   groupOptions(app, kOptionGroups);
-  const TextCommands texts(app, completionWords());
+  const TextCommands texts(app, completionWords);
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForVersion& version) {

@@ -232,9 +232,9 @@ struct PingInfo {
 };
 
 /// The work that a gradient results from. A value type.
-struct Behind {
-  Behind(uint32_t samplesOfOneStep) : samples(samplesOfOneStep) {}
-  Behind(uint32_t samplesOfAll, uint32_t steps, std::optional<uint32_t> fragment = {})
+struct GradientInfo {
+  GradientInfo(uint32_t samplesOfOneStep) : samples(samplesOfOneStep) {}
+  GradientInfo(uint32_t samplesOfAll, uint32_t steps, std::optional<uint32_t> fragment = {})
       : samples(samplesOfAll), localSteps(steps), fragment(fragment) {}
 
   uint32_t samples = 0;     ///< examples
@@ -336,10 +336,6 @@ class Client {
   /// next pull: callers must call view() again before each use.
   virtual std::span<const float> view() const { return {}; }
 
-  /// The parameters as from view(), writable; empty unless the daemon's configuration sets shm_writable.
-  /// Writes are in the model immediately, unknown to policy, optimizer and versions.
-  virtual std::span<float> writableView() const { return {}; }
-
   /// Starts to push one gradient. `step` starts at 1 and rises with every push. `behind`: the number of
   /// samples, and of steps under a policy with local steps. `basis`: PullInfo::versions of the values that
   /// the gradient was computed from; missing shards count from version 0. Several pushes may be in progress:
@@ -347,14 +343,14 @@ class Client {
   /// gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed. Over several
   /// connections a push is sent when the previous ones are answered and the client's thread is within some
   /// call.
-  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
   /// Starts to push a gradient that is still being computed; arguments as for push(). Pushes that start later
   /// are sent after this one. `rows`: its gradients are final when finish() is called; null: the gradient has
   /// none.
-  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
-                                                 const std::vector<Version>& basis,
+  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient,
+                                                 GradientInfo behind, const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
 
   /// Under LocalSteps::endsEarly: done when the round that starts from `version` (the first of

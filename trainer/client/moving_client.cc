@@ -298,7 +298,7 @@ Pending<PullInfo> MovingClient::startPull(std::span<float> destination, RowBatch
                          });
 }
 
-Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, Behind behind,
+Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
                                      const std::vector<Version>& basis, const RowBatch* rows) {
   const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   if (!gradient.empty()) push->ready(0, gradient.size());
@@ -306,7 +306,7 @@ Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient,
 }
 
 std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const float> gradient,
-                                                     Behind behind, const std::vector<Version>& basis,
+                                                     GradientInfo behind, const std::vector<Version>& basis,
                                                      const RowBatch* rows) {
   if (!pulled_) {
     if (Status begun = beginStep(); !begun.ok()) return std::make_unique<FailedPush>(begun.error());

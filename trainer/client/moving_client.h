@@ -42,9 +42,9 @@ class MovingClient final : public Client {
   }
   RowBatch makeRowBatch() const override { return inner_->makeRowBatch(); }
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version version) override;
@@ -78,7 +78,6 @@ class MovingClient final : public Client {
     const bool elsewhere = observed_ && !inner_->movedTo({}).empty();
     return elsewhere ? std::span<const float>() : inner_->view();
   }
-  std::span<float> writableView() const override { return inner_->writableView(); }
   uint64_t bytesPulled() const override { return previousBytes_.first + inner_->bytesPulled(); }
   uint64_t bytesPushed() const override { return previousBytes_.second + inner_->bytesPushed(); }
 

@@ -301,7 +301,7 @@ Pending<RoundDue> PartitionedClient::fragmentDue(const std::vector<Version>& bas
   return Pending<RoundDue>(std::make_unique<FirstDue>(std::move(parts)));
 }
 
-Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, Behind behind,
+Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
                                           const std::vector<Version>& basis, const RowBatch* rows) {
   const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   push->ready(0, gradient.size());
@@ -309,7 +309,8 @@ Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> grad
 }
 
 std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<const float> gradient,
-                                                          Behind behind, const std::vector<Version>& basis,
+                                                          GradientInfo behind,
+                                                          const std::vector<Version>& basis,
                                                           const RowBatch* rows) {
   ending_ = 0;
   if (Status fits = checkLength("a gradient", gradient.size()); !fits.ok()) {

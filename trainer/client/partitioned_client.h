@@ -53,9 +53,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   Result<JoinInfo> observe(const ModelSpec& model) override;
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   /// Of the lead's rounds.

@@ -155,15 +155,15 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<
       std::make_unique<PullCall>(host(), links_, destination, onDevice_, std::move(rows)));
 }
 
-Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Behind behind,
+Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
                                   const std::vector<Version>& basis, const RowBatch* rows) {
   std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   if (!gradient.empty()) push->ready(0, gradient.size());
   return push->finish();
 }
 
-std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
-                                                  const std::vector<Version>& basis,
+std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
+                                                  GradientInfo behind, const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
   notices_.reportQueued();
   const bool rowsOnly = gradient.empty() && rows != nullptr;
@@ -357,10 +357,12 @@ bool RpcClient::mayRecover(const Error& error) const {
   if (gaveUp_ || interrupted_ || options_.retryTimeout.count() == 0) return false;
   if (session_.hasTrainer()) return isLost(error);
   const bool ends = error.code == ErrorCode::shuttingDown;
-  return session_.reads() && (isLost(error) || ends) && !isElsewhere();
+  return session_.reads() && (isLost(error) || ends) && !servedByOtherDaemon();
 }
 
-bool RpcClient::isElsewhere() const { return !movedTo({}).empty() || (elsewhereCheck_ && elsewhereCheck_()); }
+bool RpcClient::servedByOtherDaemon() const {
+  return !movedTo({}).empty() || (elsewhereCheck_ && elsewhereCheck_());
+}
 
 Status RpcClient::rejoin(milliseconds timeout) {
   return session_.hasTrainer() ? session_.join(held_, timeout) : session_.observe(timeout);
@@ -423,7 +425,7 @@ Status RpcClient::reconnect(const Error& cause, Clock::time_point deadline) {
     if (status.ok()) return {};
     last = status.error();
     const bool reads = !session_.hasTrainer();
-    if (reads && isElsewhere()) return cause;
+    if (reads && servedByOtherDaemon()) return cause;
     // A daemon without memory for its answer may have some later.
     if (!isUnreachable(last) && last.code != ErrorCode::overloaded && !(reads && mayReadLater(last)))
       return last;

@@ -84,15 +84,15 @@ class RpcClient final : public MovableClient, private CallHost {
   }
   /// The same with rows that the call keeps alive until it has finished.
   Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
     return beginPush(step, gradient, behind, basis, callers(rows));
   }
   /// The same with rows that the call keeps alive until it has finished.
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
@@ -108,9 +108,6 @@ class RpcClient final : public MovableClient, private CallHost {
   void interrupt() override;
   std::span<const float> view() const override {
     return readable() ? readable()->values() : std::span<const float>();
-  }
-  std::span<float> writableView() const override {
-    return readable() ? readable()->writableValues() : std::span<float>();
   }
   uint64_t bytesPulled() const override { return bytesPulled_; }
   uint64_t bytesPushed() const override { return bytesPushed_; }
@@ -153,7 +150,7 @@ class RpcClient final : public MovableClient, private CallHost {
   /// Joins or observes again, within `timeout`.
   Status rejoin(std::chrono::milliseconds timeout);
   /// Whether a reader knows that the model is served elsewhere.
-  bool isElsewhere() const;
+  bool servedByOtherDaemon() const;
   /// Reconnects and joins or observes again, until `deadline`.
   Status reconnect(const Error& cause, std::chrono::steady_clock::time_point deadline);
   /// Resends the unanswered pushes. Returns their number.

@@ -59,7 +59,7 @@ Status Session::connect(milliseconds timeout) {
   return last;
 }
 
-Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds timeout) {
+Result<JoinAnswer> Session::requestJoin(const JoinRequest& request, milliseconds timeout) {
   const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
   // The channel itself detects a daemon that stops answering.
   if (timeout.count() == 0) {
@@ -86,8 +86,8 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   const uint64_t lastDaemon = joined_.daemon;
   pendingMove_->forget();
   links_.first().look([this](Channel& channel) { channel.setPendingMove(pendingMove_); });
-  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
-  if (hadRowsElsewhere(lastDaemon) && !joined_.resumedState && !options_.acceptLostRows) {
+  PSD_ASSIGN_OR_RETURN(joined_, requestJoin(request, timeout));
+  if (pushedRowsToOtherDaemon(lastDaemon) && !joined_.resumedState && !options_.acceptLostRows) {
     return {ErrorCode::modelMismatch,
             "the daemon came back without the rows of the embedding tables, which `durability` of type "
             "\"log\" keeps; "
@@ -129,7 +129,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   return {};
 }
 
-bool Session::hadRowsElsewhere(uint64_t lastDaemon) const {
+bool Session::pushedRowsToOtherDaemon(uint64_t lastDaemon) const {
   if (lastDaemon != 0) return rowsSeen_ && joined_.daemon != lastDaemon;
   return !options_.rowsAt.empty() && !trainer_->model.tables.empty() &&
          std::ranges::find(options_.rowsAt, joined_.daemon) == options_.rowsAt.end();

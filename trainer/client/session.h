@@ -93,10 +93,10 @@ class Session {
 
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
-  Result<JoinAnswer> askToJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
+  Result<JoinAnswer> requestJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
   /// Whether the trainer has used rows at another daemon than the one that it has just joined. `lastDaemon`:
   /// of the previous join; 0: this is the first.
-  bool hadRowsElsewhere(uint64_t lastDaemon) const;
+  bool pushedRowsToOtherDaemon(uint64_t lastDaemon) const;
   /// Waits until the model has values, or sends its initial values.
   Status awaitModel();
   /// Attaches further connections, each within `timeout`, or where that is 0 within the connect timeout.

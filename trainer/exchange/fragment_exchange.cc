@@ -142,8 +142,8 @@ Status FragmentExchange::send(uint32_t number) {
   for (const auto& [begin, count] : fragment.elements) {
     subtract(count, parameters_.data() + begin, spare_.data() + begin);
   }
-  const Behind behind{bounded(fragment.samples), bounded(fragment.steps),
-                      fragments_.size() > 1 ? std::optional(number) : std::nullopt};
+  const GradientInfo behind{bounded(fragment.samples), bounded(fragment.steps),
+                            fragments_.size() > 1 ? std::optional(number) : std::nullopt};
   fragment.push = client_.push(Step{++pushes_}, spare_, behind, basis_);
   fragment.steps = fragment.samples = fragment.stepsSincePush = 0;
   return {};

@@ -166,10 +166,12 @@ int runExecutor(int argc, const char* const* argv) {
       ->type_name("ADDRESS")
       ->capture_default_str();
   addCredentialFlags(*statusCommand, asked.credentials);
-  const TextCommands texts(
-      app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
-                         {"--device", {"auto", "cpu", "cuda:0"}},
-                         {"--module", {kExecutableModels.begin(), kExecutableModels.end()}}}});
+  const TextCommands texts(app, [] {
+    return CompletionWords{.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
+                                        {"--device", {"auto", "cpu", "cuda:0"}},
+                                        {"--module", {kExecutableModels.begin(), kExecutableModels.end()}}},
+                           .ofKey = {}};
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -81,7 +81,7 @@ Status AveragedSteps::broadcastModel(bool& counted) {
   return {};
 }
 
-bool AveragedSteps::groupWanted() {
+bool AveragedSteps::wanted() {
   if (!call_ || !call_->done()) return false;
   const Result<RoundDue> state = call_->wait();
   call_.reset();
@@ -92,7 +92,7 @@ bool AveragedSteps::groupWanted() {
 
 Result<PushInfo> AveragedSteps::pushMean(uint32_t samples, Step number) {
   PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
-                       client_.push(number, model_.gradients(), Behind(samples), basis_).wait());
+                       client_.push(number, model_.gradients(), GradientInfo(samples), basis_).wait());
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(model_.parameters()).wait());
   basis_ = pulled.versions;
   version_ = basis_.front();
@@ -104,7 +104,7 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
   const Version before = version_;
   scale(gradient, static_cast<float>(samples));
   // Summed together with the gradients: samples, members that leave, members that know of a waiting trainer.
-  std::array<float, 3> state{static_cast<float>(samples), last ? 1.f : 0.f, groupWanted() ? 1.f : 0.f};
+  std::array<float, 3> state{static_cast<float>(samples), last ? 1.f : 0.f, wanted() ? 1.f : 0.f};
   std::vector<std::span<float>> arrays = cutIntoBuckets(gradient, terms_.bucketBytes);
   arrays.push_back(state);
   Status works = group_->sum(arrays);

@@ -49,7 +49,7 @@ class AveragedSteps {
   /// For the first member: pushes the mean and pulls the updated parameters.
   Result<PushInfo> pushMean(uint32_t samples, Step number);
   /// Whether a trainer waits for a group, as far as the daemon has reported it to the first member.
-  bool groupWanted();
+  bool wanted();
 
   Client& client_;
   Model& model_;
@@ -61,7 +61,7 @@ class AveragedSteps {
   Version reached_;                        // version that the previous group reached, as the daemon knows it
   std::vector<Version> basis_;             // of the parameters, if this trainer pulled them
   Version version_;                        // of the parameters
-  std::optional<Pending<RoundDue>> call_;  // completes when a group is groupWanted; first member only
+  std::optional<Pending<RoundDue>> call_;  // completes when a group is wanted; first member only
   std::string broken_;                     // why the newest group broke
 };
 

@@ -111,7 +111,7 @@ class PythonPartialPush {
 /// The arguments of a push, from Python.
 struct PushArguments {
   nanobind::handle gradient;
-  Behind behind = 1;
+  GradientInfo behind = 1;
   std::vector<uint64_t> basis;
   const PythonRows* rows = nullptr;
 };

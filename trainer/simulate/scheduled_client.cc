@@ -63,7 +63,7 @@ Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, ui
       std::make_unique<ScheduledCall<PullInfo>>(client_.pullFragment(destination, fragment), turns_, rank_));
 }
 
-Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
+Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
   if (paces_.enabled()) paces_.pushes(rank_, behind.localSteps);
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(

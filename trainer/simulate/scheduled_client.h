@@ -30,9 +30,9 @@ class ScheduledClient final : public Client {
   Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override { return client_.makeRowBatch(); }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
     return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
@@ -51,7 +51,7 @@ class ScheduledClient final : public Client {
   uint64_t bytesPushed() const override { return client_.bytesPushed(); }
 
  private:
-  std::span<const float> pushed(std::span<const float> gradient, const Behind& behind) {
+  std::span<const float> pushed(std::span<const float> gradient, const GradientInfo& behind) {
     return noise_ && !gradient.empty() ? noise_->draw(behind.fragment) : gradient;
   }
 

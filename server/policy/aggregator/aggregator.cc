@@ -7,14 +7,19 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in) {
-  std::vector<std::string_view> types;
-  for (const AggregatorEntry& entry : kAggregatorList) types.push_back(entry.type);
-  const std::string type = in.choice("type", types.front(), types);
-  for (const AggregatorEntry& entry : kAggregatorList) {
-    if (entry.type == type) return entry.read(in);
-  }
-  return kAggregatorList.front().read(in);  // unreachable: choice() returns a listed type
+std::shared_ptr<const Aggregator> readAggregator(ConfigReader in) {
+  std::shared_ptr<const Aggregator> aggregator;
+  const std::vector<Alternative> known = alternativesOf(kAggregatorList);
+  in.alternatives({"type", "How the contributions are combined."}, known.front().name, known,
+                  [&aggregator](ConfigReader& options, std::string_view type) {
+                    for (const AggregatorEntry& entry : kAggregatorList) {
+                      if (entry.type == type) aggregator = entry.read(options);
+                    }
+                  });
+  std::vector<std::string_view> names;
+  for (const Alternative& one : known) names.push_back(one.name);
+  in.orElse({{"description", "Short for an object with this type alone."}, {"enum", names}});
+  return aggregator;
 }
 
 std::string aggregatorHelp() { return helpOf(kAggregatorList); }

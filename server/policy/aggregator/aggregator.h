@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/config/object_reader.h"
+#include "common/config/config_reader.h"
 #include "server/store/combination.h"
 
 namespace psd {
@@ -50,7 +50,7 @@ class Aggregator {
 };
 
 /// Builds an aggregator from its options.
-using ReadAggregator = std::shared_ptr<const Aggregator> (*)(ObjectReader& options);
+using ReadAggregator = std::shared_ptr<const Aggregator> (*)(ConfigReader options);
 
 /// One entry of aggregator_list.h.
 struct AggregatorEntry {
@@ -60,7 +60,7 @@ struct AggregatorEntry {
 };
 
 /// Reads {"type": …, options…}; errors are recorded in the reader.
-std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in);
+std::shared_ptr<const Aggregator> readAggregator(ConfigReader in);
 /// All aggregator types, one per line, for help texts.
 std::string aggregatorHelp();
 

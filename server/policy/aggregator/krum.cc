@@ -4,8 +4,11 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> Krum::read(ObjectReader& options) {
-  return std::make_shared<Krum>(static_cast<uint32_t>(options.integer("byzantine", 1, 0, kContributionsMax)));
+std::shared_ptr<const Aggregator> Krum::read(ConfigReader options) {
+  uint32_t byzantine = 1;
+  options.integer({"byzantine", "Number of contributions that may be arbitrary."}, byzantine, 0,
+                  kContributionsMax);
+  return std::make_shared<Krum>(byzantine);
 }
 
 Combination Krum::combine(std::span<const double> weights, const SquaredDistances& distances) const {

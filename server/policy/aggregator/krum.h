@@ -9,7 +9,7 @@ namespace psd {
 /// ≥ 2f + 3.
 class Krum final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
   explicit Krum(uint32_t byzantine) : byzantine_(byzantine) {}
 
   std::string_view name() const override { return "krum"; }

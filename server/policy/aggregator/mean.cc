@@ -4,7 +4,7 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> Mean::read(ObjectReader&) { return std::make_shared<Mean>(); }
+std::shared_ptr<const Aggregator> Mean::read(ConfigReader) { return std::make_shared<Mean>(); }
 
 Combination Mean::combine(std::span<const double> weights, const SquaredDistances&) const {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -8,7 +8,7 @@ namespace psd {
 /// gradient of K · b samples. Not robust: a single unbounded contribution makes the mean unbounded.
 class Mean final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
 
   std::string_view name() const override { return "mean"; }
   bool compares() const override { return false; }

@@ -2,7 +2,7 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> Median::read(ObjectReader&) { return std::make_shared<Median>(); }
+std::shared_ptr<const Aggregator> Median::read(ConfigReader) { return std::make_shared<Median>(); }
 
 Combination Median::combine(std::span<const double> weights, const SquaredDistances&) const {
   // Trims all except the one or two middle contributions.

@@ -9,7 +9,7 @@ namespace psd {
 /// than half arbitrary contributions.
 class Median final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
 
   std::string_view name() const override { return "median"; }
   Combination combine(std::span<const double> weights, const SquaredDistances&) const override;

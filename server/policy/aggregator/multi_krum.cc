@@ -6,9 +6,13 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> MultiKrum::read(ObjectReader& options) {
-  const auto byzantine = static_cast<uint32_t>(options.integer("byzantine", 1, 0, kContributionsMax));
-  const auto selected = static_cast<uint32_t>(options.integer("selected", 0, 0, kContributionsMax));
+std::shared_ptr<const Aggregator> MultiKrum::read(ConfigReader options) {
+  uint32_t byzantine = 1, selected = 0;
+  options.integer({"byzantine", "Number of contributions that may be arbitrary."}, byzantine, 0,
+                  kContributionsMax);
+  options.integer(
+      {"selected", "Number of contributions in the mean. 0: all of the round but `byzantine` + 2."}, selected,
+      0, kContributionsMax);
   return std::make_shared<MultiKrum>(byzantine, selected);
 }
 

@@ -9,7 +9,7 @@ namespace psd {
 /// contributions, n ≥ 2f + 3.
 class MultiKrum final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
   MultiKrum(uint32_t byzantine, uint32_t selected) : byzantine_(byzantine), selected_(selected) {}
 
   std::string_view name() const override { return "multi_krum"; }

@@ -17,8 +17,13 @@ constexpr double kShortest = 1e-18;
 
 }  // namespace
 
-std::shared_ptr<const Aggregator> Rda::read(ObjectReader& options) {
-  return std::make_shared<Rda>(readGlobs(options, "direct"));
+std::shared_ptr<const Aggregator> Rda::read(ConfigReader options) {
+  std::vector<std::string> direct;
+  options.globs({"direct",
+                 "Names of tensors, such as embeddings, whose contributions are averaged instead: a glob or "
+                 "a list of globs. Each must match a tensor of the model."},
+                direct);
+  return std::make_shared<Rda>(std::move(direct));
 }
 
 bool Rda::needsProducts(const std::string& tensor) const { return !anyMatches(direct_, tensor); }

@@ -14,7 +14,7 @@ namespace psd {
 /// weighted mean.
 class Rda final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
   explicit Rda(std::vector<std::string> direct) : direct_(std::move(direct)) {}
 
   std::string_view name() const override { return "rda"; }

@@ -2,9 +2,10 @@
 
 namespace psd {
 
-std::shared_ptr<const Aggregator> TrimmedMean::read(ObjectReader& options) {
-  return std::make_shared<TrimmedMean>(
-      static_cast<uint32_t>(options.integer("trim", 1, 1, kContributionsMax)));
+std::shared_ptr<const Aggregator> TrimmedMean::read(ConfigReader options) {
+  uint32_t trim = 1;
+  options.integer({"trim", "Number of values left out at each end."}, trim, 1, kContributionsMax);
+  return std::make_shared<TrimmedMean>(trim);
 }
 
 Combination TrimmedMean::combine(std::span<const double>, const SquaredDistances&) const {

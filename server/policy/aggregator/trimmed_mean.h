@@ -8,7 +8,7 @@ namespace psd {
 /// 2β < n. All contributions count equally, regardless of their samples. Tolerates β arbitrary contributions.
 class TrimmedMean final : public Aggregator {
  public:
-  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  static std::shared_ptr<const Aggregator> read(ConfigReader options);
   explicit TrimmedMean(uint32_t trim) : trim_(trim) {}
 
   std::string_view name() const override { return "trimmed_mean"; }

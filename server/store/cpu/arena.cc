@@ -25,12 +25,12 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   return std::shared_ptr<Arena>(new Arena(reinterpret_cast<float*>(data), bytes, nullptr, 0, 0));
 }
 
-Result<std::shared_ptr<Arena>> Arena::share(uint64_t floats, uint64_t versions, SharedAccess others) {
+Result<std::shared_ptr<Arena>> Arena::share(uint64_t floats, uint64_t versions) {
   const uint64_t used = floats * sizeof(float) + kPastEndBytes;
   const uint64_t versionsAt = (used + kVersionStepBytes - 1) / kVersionStepBytes * kVersionStepBytes;
   const uint64_t readableAt = versionsAt + versions * kVersionStepBytes;
   const uint64_t bytes = readableAt + kVersionStepBytes;
-  PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::create("psd-parameters", bytes, others));
+  PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::create("psd-parameters", bytes, SharedAccess::readOnly));
   auto* const data = reinterpret_cast<float*>(file->data());
   sharedWord(*file, readableAt).store(1, std::memory_order_release);
   return std::shared_ptr<Arena>(new Arena(data, bytes, std::move(file), versionsAt, readableAt));

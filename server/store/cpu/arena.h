@@ -17,9 +17,9 @@ class Arena {
   /// Maps anonymous memory. ErrorCode::overloaded, naming the bytes, if the system refuses. At most 2^60
   /// floats.
   static Result<std::shared_ptr<Arena>> map(uint64_t floats);
-  /// Maps a memory file: the floats, then `versions` zeroed words, then one word of value 1. Fails like
-  /// map().
-  static Result<std::shared_ptr<Arena>> share(uint64_t floats, uint64_t versions, SharedAccess others);
+  /// Maps a memory file that other processes can only read: the floats, then `versions` zeroed words, then
+  /// one word of value 1. Fails like map().
+  static Result<std::shared_ptr<Arena>> share(uint64_t floats, uint64_t versions);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -224,7 +224,7 @@ class CpuStorage : public ShardStorage {
 /// Host memory of this machine. Thread-safe.
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(std::optional<SharedAccess> sharing) : sharing_(sharing) {}
+  explicit CpuBackend(bool shared) : shared_(shared) {}
 
   std::string describe() const override { return "cpu"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CpuLane>(); }
@@ -257,20 +257,18 @@ class CpuBackend : public Backend {
 
  private:
   Result<std::shared_ptr<Arena>> mapWeights(uint64_t elements, uint64_t shards) const {
-    if (sharing_) {
-      auto shared = Arena::share(elements, shards, *sharing_);
+    if (shared_) {
+      auto shared = Arena::share(elements, shards);
       if (shared.ok()) return shared;
     }
     return Arena::map(elements);
   }
 
-  const std::optional<SharedAccess> sharing_;
+  const bool shared_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing) {
-  return std::make_shared<CpuBackend>(sharing);
-}
+std::shared_ptr<Backend> makeCpuBackend(bool shared) { return std::make_shared<CpuBackend>(shared); }
 
 }  // namespace psd

@@ -109,7 +109,7 @@ kj::Promise<Result<SlicePulled>> MessageTransport::pullDelta(uint64_t pull, cons
         const auto pulled = answer.getSlice();
         PulledDelta delta{PulledDelta::What::values, pulled.getView(), Version{pulled.getVersion()},
                           wire::bytesIn(pulled.getValues())};
-        switch (pulled.getEncoding()) {
+        switch (pulled.getContent()) {
           case schema::PulledValues::WHOLE: break;
           case schema::PulledValues::DELTA: delta.what = PulledDelta::What::delta; break;
           case schema::PulledValues::SAME: delta.what = PulledDelta::What::same; break;

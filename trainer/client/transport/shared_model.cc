@@ -29,14 +29,8 @@ Result<std::unique_ptr<SharedModel>> SharedModel::open(int fd, const Places& pla
   const uint64_t versions = endOf(places.versionsAt, plan.shards.size(), places.versionStep, kWord);
   const uint64_t readable = endOf(places.readableAt, 1, 0, kWord);
   const uint64_t bytes = std::max({values, versions, readable});
-  auto access = SharedAccess::readWrite;
-  auto file = SharedMemory::open(fd, bytes, access);
-  if (!file.ok()) {  // a sealed file cannot be mapped for writing
-    access = SharedAccess::readOnly;
-    file = SharedMemory::open(fd, bytes, access);
-  }
-  if (!file.ok()) return file.error();
-  return std::unique_ptr<SharedModel>(new SharedModel(std::move(*file), access, places, plan));
+  PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::open(fd, bytes, SharedAccess::readOnly));
+  return std::unique_ptr<SharedModel>(new SharedModel(std::move(file), places, plan));
 }
 
 bool SharedModel::readable() const {
@@ -44,14 +38,8 @@ bool SharedModel::readable() const {
   return reinterpret_cast<const std::atomic<uint64_t>*>(word)->load(std::memory_order_acquire) != 0;
 }
 
-std::span<float> SharedModel::floats() const {
-  return {reinterpret_cast<float*>(file_->data() + places_.valuesAt), plan_.totalElements()};
-}
-
-std::span<const float> SharedModel::values() const { return floats(); }
-
-std::span<float> SharedModel::writableValues() const {
-  return access_ == SharedAccess::readWrite ? floats() : std::span<float>();
+std::span<const float> SharedModel::values() const {
+  return {reinterpret_cast<const float*>(file_->data() + places_.valuesAt), plan_.totalElements()};
 }
 
 std::vector<Version> SharedModel::versions() const {

@@ -23,7 +23,7 @@ class SharedModel {
     uint64_t readableAt = 0;
   };
 
-  /// Maps the file, writable if the daemon allows it; the caller keeps the descriptor.
+  /// Maps the file for reading; the caller keeps the descriptor.
   /// ErrorCode::protocolMismatch if the places are outside the file.
   static Result<std::unique_ptr<SharedModel>> open(int fd, const Places& places, const ShardPlan& plan);
 
@@ -31,22 +31,16 @@ class SharedModel {
   bool readable() const;
   /// The whole arena.
   std::span<const float> values() const;
-  /// The whole arena, writable; empty if the daemon does not allow writes.
-  std::span<float> writableValues() const;
   /// Per shard, the minimum version of values that are copied from now on.
   std::vector<Version> versions() const;
   /// Copies the arena from `begin`. `whole`: size, in elements, of the copy that this is a part of.
   void copy(uint64_t begin, std::span<float> destination, uint64_t whole) const;
 
  private:
-  SharedModel(std::shared_ptr<SharedMemory> file, SharedAccess access, const Places& places,
-              const ShardPlan& plan)
-      : file_(std::move(file)), access_(access), places_(places), plan_(plan) {}
-
-  std::span<float> floats() const;
+  SharedModel(std::shared_ptr<SharedMemory> file, const Places& places, const ShardPlan& plan)
+      : file_(std::move(file)), places_(places), plan_(plan) {}
 
   const std::shared_ptr<SharedMemory> file_;
-  const SharedAccess access_;
   const Places places_;
   const ShardPlan plan_;
 };

@@ -21,7 +21,7 @@ struct PushRequest {
   Step step;
   std::span<const float> gradient;
   uint32_t samples = 0;
-  uint32_t localSteps = 0;                    ///< see Behind
+  uint32_t localSteps = 0;                    ///< see GradientInfo
   std::optional<uint32_t> fragment = {};      ///< the only fragment that it contains; empty: all
   uint32_t parts = 0;                         ///< shards that the gradient has a part of; set by the channel
   std::vector<Version> basis;                 ///< per shard; 0 where it is too short

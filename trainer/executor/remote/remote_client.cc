@@ -46,7 +46,7 @@ Pending<PullInfo> RemoteClient::pull(std::span<float>, RowBatch*) {
   return Pending<PullInfo>(std::make_unique<CompletedCall<PullInfo>>(PullInfo()));
 }
 
-Pending<PushInfo> RemoteClient::push(Step step, std::span<const float>, Behind behind,
+Pending<PushInfo> RemoteClient::push(Step step, std::span<const float>, GradientInfo behind,
                                      const std::vector<Version>&, const RowBatch*) {
   const Stopwatch stopwatch;
   const Result<StepResult> done = steps_.step(step, behind.samples);
@@ -58,7 +58,7 @@ Pending<PushInfo> RemoteClient::push(Step step, std::span<const float>, Behind b
   return Pending<PushInfo>(std::make_unique<CompletedCall<PushInfo>>(std::move(info)));
 }
 
-std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, std::span<const float>, Behind,
+std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, std::span<const float>, GradientInfo,
                                                      const std::vector<Version>&, const RowBatch*) {
   return std::make_unique<FailedPush>(refused("push in parts"));
 }

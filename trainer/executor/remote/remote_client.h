@@ -17,10 +17,10 @@ class RemoteClient final : public Client {
   /// Not supported: readers connect to the daemon.
   Result<JoinInfo> observe(const ModelSpec& model) override;
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override;
   /// Not supported: only the executor knows which elements of a gradient are final.
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override;
   /// Not supported: an executor's daemon has no rounds of local steps.
   Pending<RoundDue> roundDue(Version version) override;

@@ -1,5 +1,5 @@
-"""configs/psd.schema.json matches psd: the examples validate and are listed; keys, defaults, bounds and choices of
-the schema and of the daemon are the same; docs/configuration.md names every key.
+"""The JSON Schema that psd prints matches psd: the examples validate and are listed; keys, defaults, bounds and choices of
+the schema and of the daemon are the same. configs/psd.schema.json and docs/configuration.md are up to date with it.
 
 usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
 Exits 4 (skipped) when Python's jsonschema is missing.
@@ -22,10 +22,21 @@ except ModuleNotFoundError:
 
 CONFIGS = pathlib.Path(sys.argv[1])
 PSD = sys.argv[2]
-SCHEMA = json.loads((CONFIGS / "psd.schema.json").read_text())
+SCHEMA = json.loads(subprocess.run([PSD, "check", "--schema"], capture_output=True, text=True, timeout=60, check=True).stdout)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
-# Barrier these set every key.
+
+
+def types(schema):
+    """The values of `type` that choose among alternatives."""
+    return [one["properties"]["type"]["const"] for one in schema["oneOf"] if "properties" in one]
+
+
+OPTIMIZERS = types(SCHEMA["properties"]["optimizer"])
+AGGREGATORS = types(next(one["properties"]["aggregator"] for one in SCHEMA["properties"]["policy"]["oneOf"]
+                         if "aggregator" in one["properties"]))
+
+# Together these reach every key.
 DOCUMENTS = [
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
@@ -49,10 +60,7 @@ DOCUMENTS = [
     {"policy": {"type": "locked"}},
     {"policy": {"type": "bounded_staleness"}},
     {"policy": {"type": "sync"}},
-    {"policy": {"type": "sync", "aggregator": {"type": "median"}}},
-    {"policy": {"type": "sync", "aggregator": {"type": "trimmed_mean"}}},
-    {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
-    {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},
+    *({"policy": {"type": "sync", "aggregator": {"type": type}}} for type in AGGREGATORS),
     {"policy": {"type": "hogwild", "staleness": {"rate": "damped", "a": 0.5, "max": 9}, "clip": {"value": 1}}},
     *({"policy": {"type": type, "staleness": {"rate": "damped", "a": 0.5, "max": 9}, "clip": {"value": 1},
                   "delay_compensation": {"lambda": 1}}} for type in ("locked", "bounded_staleness")),
@@ -62,9 +70,9 @@ DOCUMENTS = [
     {"policy": {"type": "easgd"}},
     *({"policy": {"type": "allreduce", "clip": clip}} for clip in ({"norm": 1}, {"value": 1})),
     *({"policy": {"type": "local_sgd", "aggregator": {"type": type}}}
-      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
+      for type in AGGREGATORS),
     *({"policy": {"type": "diloco", "aggregator": {"type": type}}, "optimizer": {"type": "sgd"}}
-      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
+      for type in AGGREGATORS),
     {"policy": {"type": "sync", "aggregator": {"type": "rda", "direct": ["embed*"]}}},
     {"policy": {"type": "diloco", "late": {"rate": 0.5}}, "optimizer": {"type": "sgd"}},
     *({"policy": {"type": "async_diloco", "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "delayed_nesterov"}}
@@ -78,7 +86,7 @@ DOCUMENTS = [
      "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "quorum": 2, "grace_ms": "auto"}}, {"match": ["a"], "optimizer": {"type": "adam"}}]},
     *({"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
        "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "grace_ms": 9, "aggregator": {"type": type}}}]}
-      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
+      for type in AGGREGATORS),
     {"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"}, "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "late": {"rate": 0.5}}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
@@ -92,12 +100,11 @@ DOCUMENTS = [
     {"durability": {"type": "checkpoint", "path": "saved"}},
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
-# Keys without a default in the schema: omitted when not given …
-OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
-            "delay_compensation", "clip", "grace_ms", "grace_max_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key",
-            "certificates", "policy", "optimizer"}  # of a group
-# … computed from the machine, or read by editors only.
+# With a default, and left out beside another key of their object.
+EXCLUDED = {"counters", "tensors", "tables", "device", "grace_max_ms"}
+# Without a default in the schema: worked out from the machine or the aggregator.
 COMPUTED = {"threads", "quorum"}
+# Read by editors alone.
 FOR_EDITORS = {"$schema"}
 
 
@@ -118,21 +125,10 @@ def check(document):
     return None, done.stderr
 
 
-def resolved(schema):
-    """The schema with its reference merged in; its own keywords take precedence."""
-    if "$ref" not in schema:
-        return schema
-    target = SCHEMA
-    for part in schema["$ref"].removeprefix("#/").split("/"):
-        target = target[part]
-    return {**resolved(target), **{key: schema[key] for key in schema if key != "$ref"}}
-
-
 def branch(schema, value):
-    """The alternative of a oneOf that is valid for `value`."""
-    schema = resolved(schema)
+    """The alternative of a oneOf that holds for `value`."""
     for option in schema.get("oneOf", []):
-        if VALIDATOR.evolve(schema=resolved(option)).is_valid(value):
+        if VALIDATOR.evolve(schema=option).is_valid(value):
             return branch(option, value)
     return schema
 
@@ -140,26 +136,24 @@ def branch(schema, value):
 def walk(schema, effective, given, path=()):
     """Yields (path, property's schema, its effective value or None, whether it was given)."""
     for key, child in branch(schema, effective).get("properties", {}).items():
-        child = resolved(child)
         here = path + (key,)
         value = effective.get(key)
         yield here, child, value, key in given
         if isinstance(value, dict):
             yield from walk(child, value, given.get(key, {}), here)
-        elif isinstance(value, list) and "properties" in resolved(child.get("items", {})):
+        elif isinstance(value, list) and "properties" in child.get("items", {}):
             for i, element in enumerate(value):
                 yield from walk(child["items"], element, given[key][i], here + (i,))
 
 
-# The policies that a model, or a group, may have.
-POLICIES = [option for option in SCHEMA["properties"]["policy"]["oneOf"] if "$ref" in option]
+# What policy and optimizer of the model may be, and of a group as well.
+TOP_LEVEL = [option for key in ("policy", "optimizer") for option in SCHEMA["properties"][key]["oneOf"]]
 
 
 def declared(schema, path=""):
     """Every property that the schema declares, alternatives distinguished by their constants."""
-    if schema.get("$ref", "").startswith("#/properties/") or path.startswith(".groups") and schema in POLICIES:
-        return  # the same as those of the top level
-    schema = resolved(schema)
+    if path.startswith(".groups") and schema in TOP_LEVEL:
+        return  # those of the top level once more
     for option in schema.get("oneOf", []):
         yield from declared(option, path)
     name = schema.get("properties", {}).get("type", {}).get("const", "")
@@ -167,7 +161,7 @@ def declared(schema, path=""):
         here = f"{path}.{name}:{key}" if name else f"{path}.{key}"
         yield here
         yield from declared(child, here)
-        yield from declared(resolved(child).get("items", {}), here)
+        yield from declared(child.get("items", {}), here)
 
 
 def present(schema, effective, path=""):
@@ -179,7 +173,7 @@ def present(schema, effective, path=""):
     for key, value in effective.items():
         here = f"{path}.{name}:{key}" if name else f"{path}.{key}"
         yield here
-        child = resolved(schema["properties"][key])
+        child = schema["properties"][key]
         if isinstance(value, dict):
             yield from present(child, value, here)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
@@ -215,6 +209,26 @@ class SchemaTest(unittest.TestCase):
     def test_schema_is_a_schema(self):
         jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
+    def test_page_and_file_are_in_step(self):
+        script = CONFIGS.parent / "scripts" / "config_reference.py"
+        done = subprocess.run([sys.executable, script, PSD, "--check"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+
+    def test_every_key_has_a_sentence(self):
+        def keys(node):
+            if isinstance(node, dict):
+                for name, child in node.get("properties", {}).items() if "additionalProperties" in node else []:
+                    yield name, child
+                for child in node.values():
+                    yield from keys(child)
+            elif isinstance(node, list):
+                for child in node:
+                    yield from keys(child)
+
+        for name, key in keys(SCHEMA):
+            with self.subTest(name):
+                self.assertRegex(key.get("description", ""), r"^\S.+[.:)]$")
+
     def test_every_object_is_closed(self):
         def objects(node, place):
             if isinstance(node, dict):
@@ -249,7 +263,7 @@ class SchemaTest(unittest.TestCase):
 
     def test_an_aggregator_by_its_type_alone(self):
         for policy in ("sync", "local_sgd", "diloco"):
-            for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda"):
+            for type in AGGREGATORS:
                 short, whole = ({"policy": {"type": policy, "aggregator": given}, "optimizer": {"type": "sgd"}}
                                 for given in (type, {"type": type}))
                 VALIDATOR.validate(short)
@@ -260,7 +274,7 @@ class SchemaTest(unittest.TestCase):
         for document in DOCUMENTS:
             read.update(present(SCHEMA, self.effective(document)))
         for schedule in ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {}):
-            for optimizer in ("sgd", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "adamw", "delayed_nesterov"):
+            for optimizer in OPTIMIZERS:
                 document = {"optimizer": {"type": optimizer, "schedule": schedule}}
                 read.update(present(SCHEMA, self.effective(document)))
         self.assertEqual({"." + key for key in FOR_EDITORS}, set(declared(SCHEMA)) - read)
@@ -272,7 +286,7 @@ class SchemaTest(unittest.TestCase):
                     if given or path[-1] in COMPUTED | FOR_EDITORS or isinstance(value, dict):
                         continue
                     if value is None:
-                        self.assertIn(path[-1], OPTIONAL)
+                        self.assertTrue("default" not in schema or path[-1] in EXCLUDED)
                     else:
                         self.assertEqual(schema.get("default"), value)
 
@@ -323,7 +337,7 @@ class SchemaTest(unittest.TestCase):
         page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
         for key in declared(SCHEMA):
             name = re.split(r"[.:]", key)[-1]
-            self.assertRegex(page, rf'[`.{{"]{re.escape(name)}[`"]', key)
+            self.assertRegex(page, rf"[`.]{re.escape(name)}`", key)
         blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
         self.assertGreaterEqual(len(blocks), 5)
         for block in blocks:

@@ -165,7 +165,7 @@ TEST_CASE("what a peer does not read is bounded, counted and timed") {
   CHECK(f.writer.waitTime() == 3 * kj::SECONDS);
   CHECK(f.writer.heldMessages() == 1);
 
-  // Behind it, 16 KiB are accepted; the rest stays with the caller.
+  // After it, 16 KiB are accepted; the rest stays with the caller.
   constexpr size_t kRoom = (16u << 10) / kSmallBytes;
   for (size_t i = 0; i < kRoom; i++) f.write(kSmall).wait(f.scope);
   auto waiting = f.write(kSmall);

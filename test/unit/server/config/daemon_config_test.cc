@@ -143,7 +143,7 @@ TEST_CASE("each wrong value gets its one-line error") {
        "shards, "
        "threads, "
        "spin_us, policy, "
-       "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, shm_writable, "
+       "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, "
        "exit_when_done, save, "
        "durability, log, limits"},
       {R"({"durability": {"full_every": 2}})",
@@ -300,7 +300,7 @@ TEST_CASE("each wrong value gets its one-line error") {
        "is applied before the next push"},
       {R"({"policy": {"type": "diloco", "period": 2}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
        "groups: and what they leave are 3 fragments, and may be at most policy.period (2) and 256: each is "
-       "pushed once in so many steps"},
+       "pushed once per period"},
       {R"({"policy": {"type": "diloco", "period": 3, "fragments": 4}, "optimizer": {}})",
        "policy.fragments: must be at most period (3): each is pushed once per period"},
       {R"({"policy": {"type": "diloco", "period": 50, "fragments": 4, "delay": 12}, "optimizer": {}})",
@@ -319,9 +319,9 @@ TEST_CASE("each wrong value gets its one-line error") {
        "the top level"},
       {R"({"daemons": ["unix:///a", "unix:///b"], "index": 0, "optimizer": {},
            "policy": {"type": "diloco", "fragments": 2, "round_timeout_ms": 9}})",
-       "durability.type: must be \"log\" or \"checkpoint\" with fragments and several daemons: one "
-       "that was "
-       "started anew would count its rounds from 0, and learners exchange its fragments alone until they are "
+       "durability.type: must be \"log\" or \"checkpoint\" with fragments and several daemons: one that "
+       "restarts "
+       "without them would count its rounds from 0, and learners exchange its fragments alone until they are "
        "as "
        "far as the others"},
       {R"({"policy": {"type": "sync", "grace_ms": 9}})",

@@ -108,8 +108,6 @@ TEST_CASE("each wrong replication gets its one-line error") {
        "replication.alone_ms: must be at least twice silence_ms (300): the standby gets the first try"},
       {locked + R"(, "replication": {"addresses": ["tcp://*:5500"]})",
        "replication.addresses[0]: \"tcp://*:5500\" cannot be dialled: it needs a host and a port"},
-      {locked + R"(, "shm_writable": true)",
-       "shm_writable: goes with no `engine`: a standby is not told of what trainers write into the memory"},
       {R"("policy": {"type": "locked", "clip": {"value": 1}}, )" + engine,
        "engine: a standby gets gradients as they were pushed, so it does not go with policy.clip or "
        "policy.delay_compensation"},

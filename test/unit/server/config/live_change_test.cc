@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/config/json_file.h"
+#include "server/config/config_schema.h"
 #include "server/config/daemon_config.h"
 #include "server/config/model_rules.h"
 #include "test/support/catch.h"
@@ -85,6 +86,45 @@ TEST_CASE("groups are distinguished from the same number of fragments") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.message().find(", fragments 2, delay 0") != std::string::npos);
   CHECK(refused.message().find(", groups 2, delay 0") != std::string::npos);
+}
+
+TEST_CASE("each number and flag can change while the daemon runs where its declaration says so") {
+  using Json = nlohmann::ordered_json;
+  uint64_t live = 0, fixed = 0;
+  const auto check = [&](const std::string& section, const std::string& name, const Json& key) {
+    const std::string type = key.value("type", Json()).is_string() ? key["type"] : "";
+    if (!key.contains("default") || (type != "integer" && type != "number" && type != "boolean")) return;
+    Json changed;
+    (section.empty() ? changed : changed[section])[name] =
+        type == "boolean" ? Json(!key["default"].get<bool>()) : Json(key["default"].get<double>() + 64);
+    INFO(changed.dump());
+    const bool declared = key.value("x-live", false);
+    CHECK(isLive(section.empty() ? name : section + "." + name) == declared);
+    CHECK(checkLiveChange(read("{}"), read(changed.dump())).ok() == declared);
+    (declared ? live : fixed)++;
+  };
+  for (const auto& [name, key] : configSchema()["properties"].items()) {
+    check("", name, key);
+    if (!key.contains("properties") || name == "model" || name == "replication" || name == "engine" ||
+        name == "tls")
+      continue;
+    for (const auto& [below, one] : key["properties"].items()) check(name, below, one);
+  }
+  CHECK(live > 10);
+  CHECK(fixed > 5);
+}
+
+TEST_CASE("a key in a list or under an alternative is live with what it lies in") {
+  for (const char* path : {"policy.clip.norm", "groups[2].optimizer.lr", "tables[0].evict.by",
+                           "durability.every_bytes", "auth.certificates.trainer-*", "log.level"}) {
+    INFO(path);
+    CHECK(isLive(path));
+  }
+  for (const char* path : {"groups", "groups[0].match", "tables[1].row_steps", "durability.keep", "limits",
+                           "log.file", "policy_of_nothing"}) {
+    INFO(path);
+    CHECK_FALSE(isLive(path));
+  }
 }
 
 TEST_CASE("the rules of tables can change, those of admission not with a log") {

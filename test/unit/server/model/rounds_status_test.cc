@@ -15,7 +15,7 @@ TEST_CASE("the rank of a trainer that died and rejoined in one round is listed o
   report.last.contributors = {Rank{3}, Rank{0}, Rank{0}};
   report.last.missing = {Rank{2}, Rank{0}, Rank{2}};
   report.last.late = {Rank{0}, Rank{0}};
-  report.contributed = {Rank{1}, Rank{0}, Rank{1}};
+  report.here = {Rank{1}, Rank{0}, Rank{1}};
   const RoundsStatus status = roundsStatusOf(report, "fc*", "sync");
   CHECK(status.group == "fc*");
   CHECK(status.policy == "sync");

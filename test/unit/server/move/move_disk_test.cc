@@ -78,7 +78,7 @@ TEST_CASE("a machine that fails while a model arrives has all of it or nothing")
       world.startNew();
       PSD_REQUIRE_OK(world.after->started);
       world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
-      world.after->ask();
+      world.after->queryOutcome();
       REQUIRE(world.after->hasModel() == counts);
       if (counts) {
         CHECK(testing::counts(*world.after->model().store) == kTrained);
@@ -211,7 +211,7 @@ TEST_CASE("a target whose lead says that the move does not count is free again")
     world.giveUp();
     CHECK(world.after->incoming().rejectionReason());
     world.after->leadSays = MoveOutcome::stays;
-    world.after->ask();
+    world.after->queryOutcome();
     CHECK_FALSE(world.after->hasModel());
     CHECK(isClean(world.newDisk));
     CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
@@ -229,7 +229,7 @@ TEST_CASE("a restarted target asks the lead, too") {
     CHECK(world.after->incoming().waits());
     CHECK_FALSE(world.after->hasModel());
     world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
-    world.after->ask();
+    world.after->queryOutcome();
     CHECK(world.after->hasModel() == counts);
     if (counts) {
       CHECK(testing::counts(*world.after->model().store) == kTrained);
@@ -251,7 +251,7 @@ TEST_CASE("what the command knows not to count is discarded immediately, unless 
   world.newDisk.heal();
   world.after->incoming().abandon(kMove);  // the command disconnected
   world.after->leadSays = MoveOutcome::stays;
-  world.after->ask();
+  world.after->queryOutcome();
   CHECK(isClean(world.newDisk));
 }
 
@@ -290,7 +290,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
   SECTION("as the lead knows") {
     world.giveUp();
     world.after->leadSays = MoveOutcome::stays;
-    world.after->ask();
+    world.after->queryOutcome();
   }
   CHECK_FALSE(world.after->incoming().rejectionReason());
   CHECK_FALSE(world.after->hasModel());
@@ -362,8 +362,8 @@ TEST_CASE("a move without heartbeats of its command is abandoned at both ends") 
   };
   silent(5);
   CHECK_FALSE(world.before->announcedAddresses());
-  world.before->outgoing().heard(kMove);
-  world.after->incoming().heard(kMove);
+  world.before->outgoing().onHeartbeat(kMove);
+  world.after->incoming().onHeartbeat(kMove);
   silent(5);
   CHECK_FALSE(world.before->announcedAddresses());
   CHECK(world.after->incoming().rejectionReason());
@@ -373,7 +373,7 @@ TEST_CASE("a move without heartbeats of its command is abandoned at both ends") 
         MoveOutcome::stays);
   CHECK_FALSE(world.commit().ok());
   world.after->leadSays = MoveOutcome::stays;
-  world.after->ask();
+  world.after->queryOutcome();
   CHECK_FALSE(world.after->hasModel());
 }
 

@@ -112,7 +112,7 @@ TEST_CASE("replica, rule 11: after a run that is over") {
   SECTION("an older one waits, and follows the one that starts") {
     Started older(over, primarys(kOther, 1));
     CHECK(older.after(milliseconds(60'000)) == "");
-    CHECK(text(older.state.planRead({9, 4, kStandby, {}}, older.now)) == "follow 11 in 4");
+    CHECK(text(older.state.documentRead({9, 4, kStandby, {}}, older.now)) == "follow 11 in 4");
   }
   SECTION("an operator lets it start") {
     Started older(over, primarys(kOther, 1));
@@ -142,7 +142,7 @@ TEST_CASE("replica, rule 11: without a cluster document") {
       CHECK(text(stranger.state.claim(told, stranger.now)) == "swap 1 5:9+none");
     }
     SECTION("or the daemon that served in the lost document") {
-      CHECK(text(stranger.state.planRead({2, 6, kPrimary, {}}, stranger.now)) == "follow 7 in 6");
+      CHECK(text(stranger.state.documentRead({2, 6, kPrimary, {}}, stranger.now)) == "follow 7 in 6");
     }
   }
   SECTION("a later state replaces another one") {
@@ -161,7 +161,7 @@ TEST_CASE("replica, rule 11: a daemon whose state the document does not continue
   Started other({5, 2, kPrimary, {}}, primarys(kOther, 6));
   CHECK(other.state.contradicts());
   CHECK(other.after(milliseconds(5000)) == "");
-  CHECK(text(other.state.planRead({6, 7, kStandby, {}}, other.now)) == "follow 11 in 7");
+  CHECK(text(other.state.documentRead({6, 7, kStandby, {}}, other.now)) == "follow 11 in 7");
   CHECK_FALSE(other.state.contradicts());
 }
 
@@ -169,11 +169,11 @@ TEST_CASE("replica: a daemon that took part in a run ends with it, whichever one
   const ClusterView over{.revision = 8, .ended = kRun};
   ReplicaState follower(kMe, kRules, TimePoint{});
   CHECK(text(follower.start({1, 3, kPrimary, {}}, 0, TimePoint{})) == "follow 7 in 3");
-  CHECK(text(follower.planRead(over, TimePoint{})) == "run over");
+  CHECK(text(follower.documentRead(over, TimePoint{})) == "run over");
   CHECK(follower.role() == ReplicaRole::ended);
   ReplicaState primary(kMe, kRules, TimePoint{});
   CHECK(text(primary.start({1, 2, kMe, {}}, 0, TimePoint{})) == "promote 2");
-  CHECK(text(primary.planRead(over, TimePoint{})) == "step down");
+  CHECK(text(primary.documentRead(over, TimePoint{})) == "step down");
 }
 
 }  // namespace

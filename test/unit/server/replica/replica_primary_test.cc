@@ -37,7 +37,7 @@ struct Primary {
     return text(state.swapWon({state.plan().revision + 1, 1, kMe, standby}, now));
   }
   std::string read(uint64_t revision, std::optional<DaemonId> standby) {
-    return text(state.planRead({revision, 1, kMe, standby}, now));
+    return text(state.documentRead({revision, 1, kMe, standby}, now));
   }
   /// Beats during which the standby is silent. Returns the actions requested in them.
   std::string silence(milliseconds time) { return testing::silence(state, now, time); }
@@ -229,7 +229,7 @@ TEST_CASE("replica, rule 8: a primary that the document no longer names steps do
     CHECK(text(primary.state.swapRefused({3, 2, kOther, {}}, primary.now)) == "step down");
   }
   SECTION("notified by a watch") {
-    CHECK(text(primary.state.planRead({3, 2, kOther, {}}, primary.now)) == "step down");
+    CHECK(text(primary.state.documentRead({3, 2, kOther, {}}, primary.now)) == "step down");
   }
   CHECK(primary.state.role() == ReplicaRole::ended);
   CHECK(primary.holds(1) == "");
@@ -263,13 +263,13 @@ TEST_CASE(
     "replica, rule 10: a primary rewrites its lost document, with the standby that it is connected to") {
   Primary primary;
   SECTION("alone") {
-    CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
+    CHECK(text(primary.state.documentRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
     CHECK(text(primary.state.swapWon({3, 3, kMe, {}}, primary.now)) == "renewed 3");
     CHECK(primary.append(1) == "answer 1");
   }
   SECTION("with its standby, which keeps holding everything that is answered") {
     primary.pair(2);
-    CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "swap 3 3:7+9");
+    CHECK(text(primary.state.documentRead({3, 0, {}, {}}, primary.now)) == "swap 3 3:7+9");
     CHECK(primary.append(3) == "");
     CHECK(text(primary.state.swapWon({4, 3, kMe, kOther}, primary.now)) == "renewed 3, in sync 9");
     CHECK(primary.append(4) == "");
@@ -278,7 +278,7 @@ TEST_CASE(
   SECTION("an unreachable standby may have taken over: that one first, and no answers meanwhile") {
     primary.pair(2);
     CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
-    CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "");
+    CHECK(text(primary.state.documentRead({3, 0, {}, {}}, primary.now)) == "");
     CHECK(primary.append(3) == "");
     CHECK(primary.silence(milliseconds(950)) == "");
     CHECK(primary.silence(milliseconds(50)) == "swap 3 3:7+none");
@@ -290,7 +290,7 @@ TEST_CASE(
     }
   }
   SECTION("another daemon was first") {
-    CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
+    CHECK(text(primary.state.documentRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
     CHECK(text(primary.state.swapRefused({3, 1, kThird, {}}, primary.now)) == "step down");
   }
 }
@@ -386,7 +386,7 @@ TEST_CASE("replica: a switchover") {
     CHECK(primary.silence(milliseconds(50)) == "open gates, drop 9, swap 2 1:7+none");
   }
   SECTION("the standby has taken over alone: it is not reported to hold all") {
-    CHECK(text(primary.state.planRead({3, 2, kOther, {}}, primary.now)) == "step down");
+    CHECK(text(primary.state.documentRead({3, 2, kOther, {}}, primary.now)) == "step down");
   }
 }
 
@@ -423,7 +423,7 @@ TEST_CASE("replica: a daemon that has ended the run never rewrites the document,
   CHECK(text(primary.state.endRun()) == "");
   CHECK(primary.state.role() == ReplicaRole::ended);
   CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
-  CHECK(text(primary.state.planRead({9, 0, {}, {}}, primary.now)) == "");
+  CHECK(text(primary.state.documentRead({9, 0, {}, {}}, primary.now)) == "");
   CHECK(primary.silence(milliseconds(1500)) == "");
 }
 

@@ -21,7 +21,7 @@ struct Follower {
     if (plan) CHECK(text(state.start(*plan, 0, now)) == "follow 7 in 1");
   }
 
-  std::string read(const ClusterView& plan) { return text(state.planRead(plan, now)); }
+  std::string read(const ClusterView& plan) { return text(state.documentRead(plan, now)); }
   std::string refused(const ClusterView& plan) { return text(state.swapRefused(plan, now)); }
   std::string unknown() { return text(state.swapUnknown(now)); }
   std::string unread() { return text(state.readUnknown(now)); }

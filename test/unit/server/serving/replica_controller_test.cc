@@ -50,8 +50,8 @@ struct Serving {
     member.start({});
     REQUIRE(loop.until([this] { return member.serves() > 0; }));
   }
-  static GroupTerms terms() {
-    GroupTerms terms{{}, kKey, {parseAddress("tcp://one:1").value()}, "one"};
+  static ReplicaSettings terms() {
+    ReplicaSettings terms{{}, kKey, {parseAddress("tcp://one:1").value()}, "one"};
     terms.replication.silenceMs = 20'000;
     terms.replication.aloneMs = 60'000;
     return terms;

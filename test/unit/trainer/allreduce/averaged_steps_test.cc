@@ -104,7 +104,7 @@ class GroupClient final : public FakeClient {
   Pending<PullInfo> pull(std::span<float> destination, RowBatch*) override {
     return daemon_.with([&](FakeDaemon& daemon) { return FakeClient(daemon).pull(destination, nullptr); });
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch*) override {
     return daemon_.with(
         [&](FakeDaemon& daemon) { return FakeClient(daemon).push(step, gradient, behind, basis, nullptr); });

@@ -184,7 +184,7 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   // The signal comes in the middle of step 3.
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+    Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                            const std::vector<Version>& basis, const RowBatch* rows) override {
       if (step.value == 3) std::raise(SIGTERM);
       return FakeClient::push(step, gradient, behind, basis, rows);

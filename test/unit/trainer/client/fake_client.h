@@ -147,7 +147,7 @@ class FakeClient : public Client {
     return daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info);
   }
 
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override {
     if (step.value == daemon_.failPushAtStep) return answer(daemon_.failure);
     if (!isFinite(gradient)) return answer(Error{ErrorCode::nonFinite, "refused"});
@@ -173,7 +173,7 @@ class FakeClient : public Client {
     return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0, outcome});
   }
 
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }

@@ -81,13 +81,13 @@ class FakeMovable final : public MovableClient {
     if (daemons_.pullFails) return ready<PullInfo>(*daemons_.pullFails);
     return client_.pull(destination, rows);
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override {
     REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
     daemons_.basis = basis;
     return client_.push(step, gradient, behind, basis, rows);
   }
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }

@@ -1,4 +1,4 @@
-#include "server/hosting/asked_checkpoints.h"
+#include "server/hosting/checkpoint_requests.h"
 
 #include <utility>
 
@@ -6,14 +6,14 @@
 
 namespace psd {
 
-kj::Promise<AskedCheckpoints::Outcome> AskedCheckpoints::ask() {
+kj::Promise<CheckpointRequests::Outcome> CheckpointRequests::ask() {
   auto asked = kj::newPromiseAndFulfiller<Outcome>();
   next_.push_back(kj::mv(asked.fulfiller));
   if (served_.empty()) begin();
   return kj::mv(asked.promise);
 }
 
-void AskedCheckpoints::begin() {
+void CheckpointRequests::begin() {
   std::swap(served_, next_);
   tasks_.add(kj::evalNow([this] { return take_(); })
                  .catch_([](kj::Exception&& exception) {
@@ -22,13 +22,13 @@ void AskedCheckpoints::begin() {
                  .then([this](const Outcome& outcome) { end(outcome); }));
 }
 
-void AskedCheckpoints::end(const Outcome& outcome) {
+void CheckpointRequests::end(const Outcome& outcome) {
   for (auto& waiting : served_) waiting->fulfill(Outcome(outcome));
   served_.clear();
   if (!next_.empty()) begin();
 }
 
-void AskedCheckpoints::taskFailed(kj::Exception&& exception) {
+void CheckpointRequests::taskFailed(kj::Exception&& exception) {
   spdlog::error("requested checkpoint: {}", exception.getDescription().cStr());
 }
 

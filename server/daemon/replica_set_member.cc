@@ -1,4 +1,4 @@
-#include "server/daemon/replica_set_side.h"
+#include "server/daemon/replica_set_member.h"
 
 #include <cstdlib>
 
@@ -56,17 +56,17 @@ void warnOfEngineHere(const std::vector<EtcdMember>& members) {
 
 }  // namespace
 
-Result<std::unique_ptr<ServerReplicaSet>> ReplicaSetSide::make(Server& server, kj::AsyncIoContext& io,
-                                                               Env& env) {
+Result<std::unique_ptr<ServerReplicaSet>> ReplicaSetMember::make(Server& server, kj::AsyncIoContext& io,
+                                                                 Env& env) {
   const DaemonConfig& config = server.loaded().config;
   PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(config.replication.credentials, std::getenv));
   kj::Timer& timer = io.provider->getTimer();
   warnOfEngineHere(config.engine->etcd.members);
   PSD_ASSIGN_OR_RETURN(auto engine, Etcd::open(io.provider->getNetwork(), timer, config.engine->etcd));
-  std::unique_ptr<ReplicaSetSide> side(new ReplicaSetSide(server, env, std::move(engine)));
-  GroupTerms terms{config.replication, config.engine->prefix + "/plan",
-                   reachableAt(server.addresses(), config.replication),
-                   fmt::format("psd on {} (process {})", hostName(), getpid())};
+  std::unique_ptr<ReplicaSetMember> side(new ReplicaSetMember(server, env, std::move(engine)));
+  ReplicaSettings terms{config.replication, config.engine->prefix + "/plan",
+                        reachableAt(server.addresses(), config.replication),
+                        fmt::format("psd on {} (process {})", hostName(), getpid())};
   side->member_ = std::make_unique<ReplicaController>(
       std::move(terms), DaemonId{server.coordinator().daemonId()}, *side->engine_, *side, server.replicator(),
       [credentials](PrimaryDial dial) {
@@ -81,7 +81,7 @@ Result<std::unique_ptr<ServerReplicaSet>> ReplicaSetSide::make(Server& server, k
   return std::unique_ptr<ServerReplicaSet>(std::move(side));
 }
 
-ReplicaSetSide::ReplicaSetSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
+ReplicaSetMember::ReplicaSetMember(Server& server, Env& env, std::unique_ptr<Engine> engine)
     : server_(server),
       env_(env),
       engine_(std::move(engine)),
@@ -93,14 +93,14 @@ ReplicaSetSide::ReplicaSetSide(Server& server, Env& env, std::unique_ptr<Engine>
   server_.host().beforeCheckpointAnnounced([mark = mark_] { return mark->write(); });
 }
 
-ReplicaSetSide::~ReplicaSetSide() noexcept(false) {
+ReplicaSetMember::~ReplicaSetMember() noexcept(false) {
   server_.coordinator().setAdmissionCheck(nullptr);
   server_.administration().setReplicaSet(nullptr);
 }
 
-void ReplicaSetSide::start() { member_->start(mark_->read(), psd::wasRestarted()); }
+void ReplicaSetMember::start() { member_->start(mark_->read(), psd::wasRestarted()); }
 
-bool ReplicaSetSide::continuesElsewhere() const {
+bool ReplicaSetMember::continuesElsewhere() const {
   const ReplicaSetStatus status = member_->status();
   const bool inSync = !status.standby.empty() && status.standby == status.follower;
   return member_->serves() == 0 || inSync;
@@ -108,7 +108,7 @@ bool ReplicaSetSide::continuesElsewhere() const {
 
 // --- As primary ----------------------------------------------------------------------------------------
 
-Status ReplicaSetSide::serve(uint64_t term) {
+Status ReplicaSetMember::serve(uint64_t term) {
   server_.coordinator().setTerm(term);
   mark_->setTerm(term);
   PSD_RETURN_IF_ERROR(server_.resumeUnlessArriving());
@@ -117,42 +117,42 @@ Status ReplicaSetSide::serve(uint64_t term) {
   return {};
 }
 
-void ReplicaSetSide::continueServing(uint64_t term) {
+void ReplicaSetMember::continueServing(uint64_t term) {
   server_.coordinator().setTerm(term);
   mark_->setTerm(term);
   logMarkFailure(mark_->renew());
 }
 
-void ReplicaSetSide::logMarkFailure(const Status& written) {
+void ReplicaSetMember::logMarkFailure(const Status& written) {
   if (!written.ok())
     spdlog::error("cannot mark the folder; a daemon started over it would wait: {}", written.message());
 }
 
-bool ReplicaSetSide::saves() const { return server_.loaded().config.durability.enabled(); }
+bool ReplicaSetMember::saves() const { return server_.loaded().config.durability.enabled(); }
 
-bool ReplicaSetSide::hasValues() const {
+bool ReplicaSetMember::hasValues() const {
   // A model that arrived by an uncommitted move must not be replicated.
   return server_.host().models().ready() && !server_.moveUnderWay();
 }
 
-kj::Promise<Result<std::string>> ReplicaSetSide::sendCopy(std::shared_ptr<ImageStream> to) {
+kj::Promise<Result<std::string>> ReplicaSetMember::sendCopy(std::shared_ptr<ImageStream> to) {
   // A follower needs the finished ranks of the past, too.
   server_.replicator()->append(server_.coordinator().departed());
   std::string text = jsonText(server_.loaded().effective);
   return server_.host().copyTo(std::move(to), {kConfigFile, std::move(text)});
 }
 
-kj::Promise<bool> ReplicaSetSide::closeGates() { return server_.closeGates(); }
+kj::Promise<bool> ReplicaSetMember::closeGates() { return server_.closeGates(); }
 
-void ReplicaSetSide::openGates() { server_.openGates(); }
+void ReplicaSetMember::openGates() { server_.openGates(); }
 
-void ReplicaSetSide::handOver() { server_.coordinator().handOver(); }
+void ReplicaSetMember::handOver() { server_.coordinator().handOver(); }
 
-void ReplicaSetSide::disconnectTrainers() { server_.disconnectTrainers(); }
+void ReplicaSetMember::disconnectTrainers() { server_.disconnectTrainers(); }
 
 // --- As standby ----------------------------------------------------------------------------------------
 
-Result<bool> ReplicaSetSide::keepsOnDisk(const Json& primarys) const {
+Result<bool> ReplicaSetMember::keepsOnDisk(const Json& primarys) const {
   const std::string_view disk = describe(ReplicationConfig::Wait::standbyAndDisk);
   if (waitIn(primarys) != disk) return false;
   const std::lock_guard hold(mutex_);
@@ -163,7 +163,7 @@ Result<bool> ReplicaSetSide::keepsOnDisk(const Json& primarys) const {
                            disk)};
 }
 
-Result<LoadedConfig> ReplicaSetSide::withPrimaryRules(const Json& rules) const {
+Result<LoadedConfig> ReplicaSetMember::withPrimaryRules(const Json& rules) const {
   const std::lock_guard hold(mutex_);
   auto loaded = readDaemonConfig(underRules(rules, ownConfig_));
   if (loaded.ok()) return loaded;
@@ -171,9 +171,9 @@ Result<LoadedConfig> ReplicaSetSide::withPrimaryRules(const Json& rules) const {
                "the primary's configuration is invalid on this daemon: " + loaded.message()};
 }
 
-bool ReplicaSetSide::follows() const { return member_->serves() == 0; }
+bool ReplicaSetMember::follows() const { return member_->serves() == 0; }
 
-void ReplicaSetSide::setOwnConfig(const Json& effective) {
+void ReplicaSetMember::setOwnConfig(const Json& effective) {
   {
     const std::lock_guard hold(mutex_);
     ownConfig_ = effective;
@@ -181,13 +181,13 @@ void ReplicaSetSide::setOwnConfig(const Json& effective) {
   warnOfLimits();
 }
 
-std::vector<std::string> ReplicaSetSide::lowerLimits() const {
+std::vector<std::string> ReplicaSetMember::lowerLimits() const {
   if (!follows()) return {};
   const std::lock_guard hold(mutex_);
   return psd::lowerLimits(primaryConfig_, ownConfig_);
 }
 
-void ReplicaSetSide::warnOfLimits() {
+void ReplicaSetMember::warnOfLimits() {
   std::vector<std::string> below = lowerLimits();
   {
     const std::lock_guard hold(mutex_);
@@ -203,7 +203,7 @@ void ReplicaSetSide::warnOfLimits() {
   server_.coordinator().events().add("standby", line);
 }
 
-Result<CopyPlace> ReplicaSetSide::makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t term) {
+Result<CopyPlace> ReplicaSetMember::makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t term) {
   PSD_ASSIGN_OR_RETURN(const std::string text,
                        readText(files, kConfigFile, kConfigBytesMax, "a configuration"));
   PSD_ASSIGN_OR_RETURN(const Json primarys, parseJson(text, "the primary's configuration"));
@@ -223,7 +223,7 @@ Result<CopyPlace> ReplicaSetSide::makeCopy(Env& files, const Checkpoint& checkpo
   return place;
 }
 
-void ReplicaSetSide::showCopy() {
+void ReplicaSetMember::showCopy() {
   std::optional<Copy> copy;
   {
     const std::lock_guard hold(mutex_);
@@ -236,7 +236,7 @@ void ReplicaSetSide::showCopy() {
   warnOfLimits();
 }
 
-void ReplicaSetSide::serveCopy(FollowedState followed, uint64_t term) {
+void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
   // It would declare that what is saved from now on arrived by an uncommitted move.
   const DurabilityConfig& durability = server_.loaded().config.durability;
   if (durability.enabled()) {
@@ -251,25 +251,25 @@ void ReplicaSetSide::serveCopy(FollowedState followed, uint64_t term) {
   server_.coordinator().begin(prior);
 }
 
-void ReplicaSetSide::movedAway(const RecordedMove& moved) { server_.adoptMove({moved.move, moved.to, {}}); }
+void ReplicaSetMember::movedAway(const RecordedMove& moved) { server_.adoptMove({moved.move, moved.to, {}}); }
 
-void ReplicaSetSide::exitWithPrimary(const std::string& reason) {
+void ReplicaSetMember::exitWithPrimary(const std::string& reason) {
   if (!server_.coordinator().end().requested())
     server_.coordinator().requestStop("the primary has ended the run: " + reason);
 }
 
 // --- As either -----------------------------------------------------------------------------------------
 
-void ReplicaSetSide::restartProcess(const std::string& why) {
+void ReplicaSetMember::restartProcess(const std::string& why) {
   spdlog::warn("discarding all state and restarting: {}", why);
   std::vector<std::string> addresses;
   for (const Address& address : server_.addresses()) addresses.push_back(address.toString());
   psd::restartProcess(addresses, server_.pages());
 }
 
-void ReplicaSetSide::fail(const Status& why) { server_.fail(why); }
+void ReplicaSetMember::fail(const Status& why) { server_.fail(why); }
 
-void ReplicaSetSide::note(const std::string& what, const std::string& line) {
+void ReplicaSetMember::note(const std::string& what, const std::string& line) {
   logLine(spdlog::level::info, {.event = what}, "{}", line);
   server_.coordinator().events().add(what, line);
 }

@@ -12,15 +12,15 @@ namespace psd {
 
 /// Checkpoints requested by operators, one at a time. A request during a checkpoint waits for the next one;
 /// all waiting requests share it. Owned by one event loop's thread.
-class AskedCheckpoints final : private kj::TaskSet::ErrorHandler {
+class CheckpointRequests final : private kj::TaskSet::ErrorHandler {
  public:
   using Outcome = Result<std::string>;  ///< the checkpoint's path
 
   /// `take` takes a checkpoint that starts after the call; it is not called again before its promise
   /// resolves.
-  explicit AskedCheckpoints(std::function<kj::Promise<Outcome>()> take)
+  explicit CheckpointRequests(std::function<kj::Promise<Outcome>()> take)
       : take_(std::move(take)), tasks_(*this) {}
-  ~AskedCheckpoints() noexcept = default;
+  ~CheckpointRequests() noexcept = default;
 
   /// Requests a checkpoint that starts after this call. It is taken even if the caller drops the promise.
   kj::Promise<Outcome> ask();

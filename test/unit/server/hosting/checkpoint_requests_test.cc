@@ -1,4 +1,4 @@
-#include "server/hosting/asked_checkpoints.h"
+#include "server/hosting/checkpoint_requests.h"
 
 #include <deque>
 #include <optional>
@@ -8,11 +8,11 @@
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 
-namespace psd::asked_checkpoints_test {
+namespace psd::checkpoint_requests_test {
 namespace {
 
 using testing::TestLoop;
-using Outcome = AskedCheckpoints::Outcome;
+using Outcome = CheckpointRequests::Outcome;
 
 /// Checkpoints that end when the test requests it.
 struct Taken {
@@ -34,7 +34,7 @@ struct Taken {
 TEST_CASE("requests for a checkpoint during one are served by one further checkpoint") {
   TestLoop loop;
   Taken taken;
-  AskedCheckpoints asked([&taken] { return taken.take(); });
+  CheckpointRequests asked([&taken] { return taken.take(); });
   auto first = asked.ask();
   REQUIRE(loop.until([&taken] { return taken.begun == 1; }));
   auto second = asked.ask(), third = asked.ask();
@@ -55,7 +55,7 @@ TEST_CASE("requests for a checkpoint during one are served by one further checkp
 TEST_CASE("a failed checkpoint fails only the requests that it serves") {
   TestLoop loop;
   Taken taken;
-  AskedCheckpoints asked([&taken] { return taken.take(); });
+  CheckpointRequests asked([&taken] { return taken.take(); });
   auto first = asked.ask(), second = asked.ask();
   REQUIRE(loop.until([&taken] { return taken.begun == 1; }));
   taken.end({ErrorCode::unavailable, "the disk is full"});
@@ -68,7 +68,7 @@ TEST_CASE("a failed checkpoint fails only the requests that it serves") {
 TEST_CASE("a checkpoint whose caller has gone is taken, and the others are not delayed") {
   TestLoop loop;
   Taken taken;
-  AskedCheckpoints asked([&taken] { return taken.take(); });
+  CheckpointRequests asked([&taken] { return taken.take(); });
   std::optional<kj::Promise<Outcome>> gone = asked.ask();
   auto waits = asked.ask();
   gone.reset();
@@ -81,10 +81,10 @@ TEST_CASE("a checkpoint whose caller has gone is taken, and the others are not d
 
 TEST_CASE("a system without a thread for a checkpoint is an error") {
   TestLoop loop;
-  AskedCheckpoints asked([]() -> kj::Promise<Outcome> { return KJ_EXCEPTION(OVERLOADED, "no thread"); });
+  CheckpointRequests asked([]() -> kj::Promise<Outcome> { return KJ_EXCEPTION(OVERLOADED, "no thread"); });
   CHECK(loop.wait(asked.ask()).error().code == ErrorCode::internal);
   CHECK(loop.wait(asked.ask()).error().code == ErrorCode::internal);
 }
 
 }  // namespace
-}  // namespace psd::asked_checkpoints_test
+}  // namespace psd::checkpoint_requests_test

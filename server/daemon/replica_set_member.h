@@ -16,12 +16,12 @@ namespace psd {
 
 /// A daemon's membership in a replica set, if an engine is configured: owns the engine and the
 /// ReplicaController, and applies the member's decisions to the server. Owned by the control loop's thread.
-class ReplicaSetSide final : public ServerReplicaSet, public DaemonControl {
+class ReplicaSetMember final : public ServerReplicaSet, public DaemonControl {
  public:
   /// The arguments must outlive the result. Reads the engine's files and this daemon's credentials; does not
   /// connect.
   static Result<std::unique_ptr<ServerReplicaSet>> make(Server& server, kj::AsyncIoContext& io, Env& env);
-  ~ReplicaSetSide() noexcept(false) override;
+  ~ReplicaSetMember() noexcept(false) override;
 
   void start() override;
   ReplicaController& member() override { return *member_; }
@@ -37,7 +37,7 @@ class ReplicaSetSide final : public ServerReplicaSet, public DaemonControl {
     LoadedConfig config;
   };
 
-  ReplicaSetSide(Server& server, Env& env, std::unique_ptr<Engine> engine);
+  ReplicaSetMember(Server& server, Env& env, std::unique_ptr<Engine> engine);
 
   Status serve(uint64_t term) override;
   void continueServing(uint64_t term) override;
@@ -71,7 +71,7 @@ class ReplicaSetSide final : public ServerReplicaSet, public DaemonControl {
   std::unique_ptr<ReplicaController> member_;
   const std::shared_ptr<FolderMark> mark_;
   mutable std::mutex mutex_;          // guards the members below
-  nlohmann::ordered_json ownConfig_;  // this daemon's configuration, of which only kKeysOfOneDaemon are used
+  nlohmann::ordered_json ownConfig_;  // this daemon's configuration, of which only keysOfOneDaemon() are used
   nlohmann::ordered_json primaryConfig_;  // the configuration of the primary that was copied; null: none
   std::vector<std::string> warned_;       // lowerLimits() at the last warning
   std::optional<Copy> copy_;
