@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Writes what the declarations of configuration keys say: the tables of docs/configuration.md, between markers, and
-configs/psd.schema.json for editors. Both come from the JSON Schema that `psd check --schema` prints.
-
-usage: scripts/config_reference.py PSD [--check]
-With --check it writes nothing, and fails where a file differs.
+"""Generates the tables of docs/configuration.md, between markers, and configs/psd.schema.json for editors from the JSON
+Schema that `psd check --schema` prints.
 
 Markers in the page: `<!-- keys: PATH … -->` a table of the keys of these objects, `<!-- live keys -->` and
 `<!-- keys of one daemon -->` lists; each ends with `<!-- end -->`.
 """
 
+import argparse
 import json
 import pathlib
 import re
 import subprocess
-import sys
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/configuration.md"
@@ -279,12 +276,12 @@ def page_with(schema, page):
     return MARKED.sub(content, page)
 
 
-def main(arguments):
-    check = "--check" in arguments
-    programs = [argument for argument in arguments if argument != "--check"]
-    if len(programs) != 1 or programs[0].startswith("-"):
-        raise SystemExit(__doc__)
-    printed = subprocess.run([programs[0], "check", "--schema"], capture_output=True, text=True, timeout=60, check=True).stdout
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("psd", metavar="PSD", help="the program, as build/release/bin/psd")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
+    arguments = parser.parse_args()
+    printed = subprocess.run([arguments.psd, "check", "--schema"], capture_output=True, text=True, timeout=60, check=True).stdout
     schema = json.loads(printed)
     page = PAGE.read_text(encoding="utf-8")
     differ = []
@@ -292,11 +289,11 @@ def main(arguments):
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         differ.append(str(path.relative_to(REPO)))
-        if not check:
+        if not arguments.check:
             path.write_text(text, encoding="utf-8")
-    if check and differ:
-        raise SystemExit(f"{', '.join(differ)}: not what psd declares; run scripts/config_reference.py PSD")
+    if arguments.check and differ:
+        raise SystemExit(f"{', '.join(differ)}: out of date; run scripts/config_reference.py PSD")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -373,7 +373,11 @@ Status CheckpointWriter::finish(Manifest manifest) {
   }
   bytes_ += text.size();
   manifestCrc_ = crc32c(std::as_bytes(std::span(text)));
-  return writeTextAtomically(*env_, path_ + "/" + std::string(kManifestName), text);
+  const std::string path = path_ + "/" + std::string(kManifestName);
+  const Status written = writeTextAtomically(*env_, path, text);
+  // If it was renamed and could only not be synced, a start would find a checkpoint to which no log belongs.
+  if (!written.ok()) (void)env_->remove(path);
+  return written;
 }
 
 Result<Manifest> readManifest(Env& env, const std::string& path) {

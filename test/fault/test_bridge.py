@@ -302,7 +302,7 @@ class Commands(Machines):
         self.refused("--local is missing")
         self.refused("--rank is missing", *local)
         self.refused("--state is missing", *local, "--rank", 0)
-        self.refused("--server too", *local, "--server", local[1], "--rank", 0)
+        self.refused("is also --server", *local, "--server", local[1], "--rank", 0)
         self.refused("--rank", *local, "--rank", "auto", "--state", self.folder / "state")
 
     def test_two_bridges_of_a_machine(self):

@@ -96,7 +96,7 @@ std::optional<Error> MemoryEnv::enter(const std::string& name, const std::string
   crashed_ = crashAt_ == operations_.size();
   operations_.push_back(name + " " + path + (detail.empty() ? "" : " " + detail));
   if (crashed_) return error(path, "cannot " + name, kPowerFailed);
-  if (failure_ && (failing_.empty() || failing_.count(name) != 0)) {
+  if (failure_ && (failing_.empty() || failing_.count(name) != 0) && skipped_++ >= skip_) {
     return error(path, "cannot " + name, *failure_);
   }
   return {};
@@ -336,8 +336,10 @@ void MemoryEnv::beginLife() {
   locks_ = std::make_shared<std::set<std::string>>();
 }
 
-void MemoryEnv::fail(std::set<std::string> which, std::string reason) {
+void MemoryEnv::fail(std::set<std::string> which, std::string reason, uint64_t skip) {
   std::lock_guard hold(mutex_);
+  skip_ = skip;
+  skipped_ = 0;
   failing_ = std::move(which);
   failure_ = std::move(reason);
 }

@@ -66,7 +66,8 @@ class MemoryEnv final : public Env {
   /// append has by then written half of its bytes. An empty set: every operation that writes. "exists",
   /// "list", "open" and "read" fail only by name. Data of a failed sync can be read until the power fails,
   /// and no later sync makes it durable.
-  void fail(std::set<std::string> which, std::string reason);
+  /// `skip`: that many of them succeed first, reads aside.
+  void fail(std::set<std::string> which, std::string reason, uint64_t skip = 0);
   /// Until healed, the read operations with the numbers [first, first + count), counted from now, fail.
   void failReads(uint64_t first, uint64_t count, std::string reason);
   void heal();
@@ -116,6 +117,7 @@ class MemoryEnv final : public Env {
   uint64_t life_ = 0;  // number of machine starts: files of an earlier life are dead
   std::set<std::string> failing_;
   std::optional<std::string> failure_;
+  uint64_t skip_ = 0, skipped_ = 0;
   struct FailingReads {
     uint64_t next = 0, first = 0, last = 0, failed = 0;
     std::string reason;

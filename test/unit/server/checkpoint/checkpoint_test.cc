@@ -248,6 +248,21 @@ TEST_CASE("a disk failure at any operation loses only the checkpoint in progress
   CHECK(newestWeights(env) == contentOf(*after)[0]);
 }
 
+TEST_CASE("a checkpoint whose folder cannot be synced is not found, not even with its manifest in place") {
+  uint64_t failures = 0;
+  for (uint64_t skip = 0;; skip++) {
+    INFO("failing after " << skip);
+    MemoryEnv env;
+    auto before = makeStore(2, kSgd), after = trainedStore(2, kSgd);
+    PSD_REQUIRE_OK(saveStore(env, "/data", 1, *before));
+    env.fail({"syncFolder"}, "No space left on device", skip);
+    if (saveStore(env, "/data", 2, *after).ok()) break;
+    failures++;
+    CHECK(newestWeights(env) == contentOf(*before)[0]);
+  }
+  CHECK(failures >= 3);  // of the data folder, of the checkpoint's files, of its manifest
+}
+
 TEST_CASE("the newest checkpoints are kept, unfinished ones are removed") {
   MemoryEnv env;
   auto store = makeStore(1, kSgd);

@@ -80,7 +80,9 @@ TEST_CASE(
     "A pass that failed for lack of device memory may be retried, other failures of a network may not") {
   StageDevices devices({Device(), Device()});
   CHECK(devices.toString() == "cpu, cpu");
-  const auto codeOf = [&](const std::string& what) { return devices.translateError(NetworkError(what)).code; };
+  const auto codeOf = [&](const std::string& what) {
+    return devices.translateError(NetworkError(what)).code;
+  };
   CHECK(codeOf("outputs failed: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB") ==
         ErrorCode::overloaded);
   CHECK(codeOf("CUDA error: out of memory") == ErrorCode::overloaded);
