@@ -211,8 +211,8 @@ struct SamplesResult {
       epoch @0 :UInt64;
       begin @1 :UInt64;
       count @2 :UInt32;
-      scaledByTrainer @6 :List(Bool);  # with `nominal`, per shard: its policy applies every gradient separately, so the
-                                  # trainer multiplies the gradient of n samples by n / nominal there before it pushes
+      scaledByTrainer @6 :List(Bool);  # with `nominal`, per shard: its policy applies each gradient separately, so the
+                                       # trainer multiplies the gradient of n samples by n / nominal before it pushes
       mixed @7 :Bool;             # true for some parameter groups of the configuration only
     }
     nothingNow @3 :Void;  # other trainers hold the rest, and `wait` was not set
@@ -235,8 +235,8 @@ struct JoinResult {
       rank @9 :UInt32;           # assigned rank
       worldSize @10 :UInt32;     # ranks are below it
       attachment @11 :UInt32;    # number of this join, for Training.attach; rises with every join of the session
-      term @13  :UInt64;         # term of this primary, see Reading.takeover; 0: it can have no standby
-      resumedState @12 :Bool;          # the daemon resumed from the state that a previous daemon saved. Else the rows of
+      term @13 :UInt64;          # term of this primary, see Reading.takeover; 0: it can have no standby
+      resumedState @12 :Bool;    # the daemon resumed from the state that a previous daemon saved. Else the rows of
                                  # embedding tables that trainers had at another daemon are lost.
     }
     error @3 :Error;
@@ -383,7 +383,7 @@ interface Trainer extends(Reader) {
   quiesce @19 (move :UInt64, cannot :Text) -> QuiesceResult;
   # Quiesces the trainer: it makes no call until this is answered, and all that it has sent, at all daemons, is answered
   # before it calls. The daemon waits for this call of all trainers before it sends its state to the targets; meanwhile
-  # no other trainer waits for this one. Parked until the move is over. A trainer calls it at all daemons for the move that the
+  # no other trainer waits for it. Parked until the move is over. A trainer calls it at all daemons for the move that the
   # lead announced, and follows the lead's answer. `cannot`: why this trainer cannot continue at other daemons, which
   # prevents the move; empty: it can. Dropping the call revokes it.
 
@@ -444,7 +444,7 @@ interface Trainer extends(Reader) {
   # policy with rounds reports closed rounds only, and any other policy answers invalidArgument. A session has one such
   # call outstanding for each fragment: a newer one ends the previous one. badSlice: no such shard. notReady: a newer
   # call superseded this one, or another policy has taken over, which may be called.
-  # Where ModelAccess.allReduce is set: parked until a trainer waits in formAveragingGroup() while an averaging group is active
+  # Where ModelAccess.allReduce is set: parked until a trainer waits in formAveragingGroup() while another group is active
   # (`closing`), or a new group is formed (`closed`). `version` is then ignored.
 
   formAveragingGroup @18 (after :UInt64, host :Text, port :UInt32) -> GroupResult;

@@ -34,7 +34,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyri
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 
 # --- The libraries --------------------------------------------------------------------------------------
-# trainer/client/client.h, and trainer/remote for programs that train at an executor; the headers that they include, and
+# trainer/client/client.h, and trainer/executor/remote for programs that train at an executor; the headers they include, and
 # two for their users. test/integration/test_installed.py builds with these alone.
 set(PSD_PUBLIC_HEADERS
   common/auth/credentials.h

@@ -222,14 +222,14 @@ void checkWorldSize(ConfigReader& in, const DaemonConfig& config) {
 void checkPartitioned(ConfigReader& in, const DaemonConfig& config) {
   if (!config.daemons.several()) return;
   in.refuse("model",
-            "goes with one daemon: where several serve a model, the first trainer brings it (its values: "
+            "goes with one daemon: where several serve a model, the initializer sends it (its values: "
             "psd-trainer --init)");
   for (size_t i = 0; i < config.groups.size(); i++) {
     const PolicyPlan& plan = config.groups[i].policy.plan;
     const std::string path = pathOf(config.groups, i, "policy");
     if (plan.rounds.unbounded) {
       in.fail("daemons",
-              "each closes its rounds by itself, and after one was away two trainers can come to wait for "
+              "each closes its rounds independently, and after one was away two trainers can wait for "
               "each other in the rounds of two daemons: give " +
                   path + ".round_timeout_ms, with on_timeout \"proceed\"");
     }

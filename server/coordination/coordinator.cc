@@ -446,7 +446,7 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
     note(spdlog::level::warn, fields, line);
   }
   sessions_.erase(entry);
-  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::daemonExited : how);
+  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::daemonEnding : how);
   hosting_.excludeFromRounds(session);
   pause_.resumeTrainer(session);
   pause_.look();

@@ -155,7 +155,7 @@ void Roster::setOwner(SessionId session, const std::string& owner) {
 void Roster::depart(SessionId session, Departure how) {
   const auto trainer = sessions_.find(session);
   if (trainer == sessions_.end()) return;
-  if (how == Departure::daemonExited) seen_.erase(trainer->second.rank);
+  if (how == Departure::daemonEnding) seen_.erase(trainer->second.rank);
   if (how == Departure::lost && !trainer->second.bridges) lost_++;
   sessions_.erase(trainer);
 }

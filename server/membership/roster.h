@@ -42,7 +42,7 @@ inline bool mayResume(const std::string& owner, const std::string& caller) {
 enum class Departure {
   left,
   lost,
-  daemonExited,  ///< the daemon exits: the trainer is not done
+  daemonEnding,  ///< the daemon exits: the trainer is not done
 };
 
 /// The departed ranks of a world. A value type.

@@ -79,7 +79,7 @@ std::string OutgoingMove::remedy() const {
            (kept ? fmt::format("over an empty folder, or without {}{}", mark, kOld) : "again");
   }
   return fmt::format(
-      "to serve a model here again, stop both daemons of the pair, remove the key '{}/plan' from the engine, "
+      "to serve a model here again, stop both replicas, remove the key '{}/plan' from the engine, "
       "and start them {}",
       config_.engine->prefix,
       kept ? fmt::format("over empty folders, or without {} and that of the other daemon{}", mark, kOld)

@@ -32,7 +32,7 @@ class ClusterDocumentClient {
   /// The document, once it differs from the revision last seen here. Errors are those of read().
   kj::Promise<Result<ClusterView>> changed();
   /// Swaps the document as a ReplicaState requests; `standbyAt`: addresses of a standby to add. An Error
-  /// means that the outcome is unknown, never that the swap did not handleEvent.
+  /// means that the outcome is unknown, never that the swap did not happen.
   kj::Promise<Result<Outcome>> swap(uint64_t expectedRevision, const ClusterView& wanted,
                                     const std::vector<Address>& standbyAt);
   /// Records that the model has moved, if the document names this daemon as primary. `unknown`: the record

@@ -141,7 +141,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   // Executes one action.
   void act(const replica_action::Swap& swap);
   void act(const replica_action::Read&);
-  void act(const replica_action::AnswerUpTo&) {}  // handleEvent() has told the replicator
+  void act(const replica_action::AnswerUpTo&) {}  // handleEvent() has notified the replicator
   void act(const replica_action::NotifyInSync& told);
   void act(const replica_action::NotifyTakeover& told);
   void act(const replica_action::DropStandby& dropped);

@@ -125,7 +125,7 @@ std::string ReplicaController::adviceOf(const ClusterView& plan) const {
   if (primaryWasHere && here < plan.term && here > 0) {
     return fmt::format(
         "the folder here has no state of term {}, in which that primary served; start the other daemon of "
-        "the pair, whose folder may have newer state than {}, or let this daemon serve that: {}",
+        "the replica set, whose folder may have newer state than {}, or let this daemon serve that: {}",
         plan.term, ownStateText(), recoverHere());
   }
   return fmt::format("restart the primary or, if that is not possible, let this daemon serve {}: {}", have,

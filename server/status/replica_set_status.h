@@ -9,12 +9,12 @@ namespace psd {
 /// A daemon's state in its replica set, if an engine is configured. Empty texts: unknown or none. A value
 /// type.
 struct ReplicaSetStatus {
-  std::string daemon;    ///< number of this process, 16 hexadecimal digits
-  std::string role;      ///< "primary", "standby", "syncing" (syncing); "ended": about to end or to restart
-  uint64_t term = 0;     ///< term in the cluster document
-  std::string primary;   ///< its process number
-  std::string standby;   ///< process number of the in-sync one
-  std::string follower;  ///< for a primary: process number of its follower, in sync or not yet
+  std::string daemon;               ///< number of this process, 16 hexadecimal digits
+  std::string role;                 ///< "primary", "standby", "syncing"; "ended": about to end or to restart
+  uint64_t term = 0;                ///< term in the cluster document
+  std::string primary;              ///< its process number
+  std::string standby;              ///< process number of the in-sync one
+  std::string follower;             ///< for a primary: process number of its follower, in sync or not yet
   std::vector<std::string> others;  ///< addresses of other replicas, including those that would also follow
   std::string wait;                 ///< `replication.wait` of this daemon
   bool waitsForStandby = false;     ///< for a primary: pushes are answered once the standby holds them

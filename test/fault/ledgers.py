@@ -123,7 +123,7 @@ def count_findings(ledgers, tensors):
 
 
 def answerer_findings(ledgers):
-    """No two daemons answered pushes of one epoch of one pair."""
+    """No two daemons answered pushes of one term of one replica set."""
     found = {}
     for ledger in ledgers:
         for push in ledger.all_answered():

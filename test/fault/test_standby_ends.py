@@ -57,7 +57,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         return old, last
 
     def taken_over(self, **settings):
-        """A dead daemon, and the other one, which serves in epoch 2 and has answered more."""
+        """A dead daemon, and the other one, which serves in term 2 and has answered more."""
         old, last = self.in_sync(**settings)
         old.kill()
         self.until_primary(last, 2)

@@ -77,14 +77,14 @@ class StandbyEngine(counting_pairs.CountingPairs):
                 damage(text)
                 for daemon in (primary, standby):
                     daemon.until_status(f"it names {place}", lambda status, place=place: place in status["replica_set"]["engine"])
-                self.until_more("while the plan is damaged")
+                self.until_more("while the cluster document is damaged")
                 third = self.one()
                 third.until_status(f"it waits and names {place}", lambda status, place=place: place in status["replica_set"]["waits"])
                 self.assertIn("waiting for the cluster document", third.err)
                 self.etcd.put(key, before)
                 for daemon in (primary, standby):
-                    daemon.until_status("it has the plan again", lambda status: status["replica_set"]["engine"] == "")
-                third.until_status("it has read the plan", lambda status: "another standby" in status["replica_set"]["waits"])
+                    daemon.until_status("it has the cluster document again", lambda status: status["replica_set"]["engine"] == "")
+                third.until_status("it has read the cluster document", lambda status: "another standby" in status["replica_set"]["waits"])
                 third.kill()
         self.assertEqual(primary.until_in_sync()["replica_set"]["term"], 1)
         # No daemon takes over with a cluster document that cannot be read.

@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
   several->add_option("--slow-step-ms", together.slowStepMs, "sleep in each step of rank 0")
       ->capture_default_str();
   several->add_flag("--auto-batch", together.autoBatch,
-                    "the daemon assignments the samples, as many to each trainer as go with its speed");
+                    "the daemon assigns the samples, to each trainer as many as match its speed");
   several
       ->add_option("--garbage", together.garbage,
                    "number of the last ranks that push noise instead of gradients")

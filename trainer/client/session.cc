@@ -87,7 +87,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   pendingMove_->forget();
   links_.first().look([this](Channel& channel) { channel.setPendingMove(pendingMove_); });
   PSD_ASSIGN_OR_RETURN(joined_, requestJoin(request, timeout));
-  if (pushedRowsToOtherDaemon(lastDaemon) && !joined_.resumedState && !options_.acceptLostRows) {
+  if (usedRowsElsewhere(lastDaemon) && !joined_.resumedState && !options_.acceptLostRows) {
     return {ErrorCode::modelMismatch,
             "the daemon came back without the rows of the embedding tables, which `durability` of type "
             "\"log\" keeps; "
@@ -129,7 +129,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   return {};
 }
 
-bool Session::pushedRowsToOtherDaemon(uint64_t lastDaemon) const {
+bool Session::usedRowsElsewhere(uint64_t lastDaemon) const {
   if (lastDaemon != 0) return rowsSeen_ && joined_.daemon != lastDaemon;
   return !options_.rowsAt.empty() && !trainer_->model.tables.empty() &&
          std::ranges::find(options_.rowsAt, joined_.daemon) == options_.rowsAt.end();

@@ -96,7 +96,7 @@ class Session {
   Result<JoinAnswer> requestJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
   /// Whether the trainer has used rows at another daemon than the one that it has just joined. `lastDaemon`:
   /// of the previous join; 0: this is the first.
-  bool pushedRowsToOtherDaemon(uint64_t lastDaemon) const;
+  bool usedRowsElsewhere(uint64_t lastDaemon) const;
   /// Waits until the model has values, or sends its initial values.
   Status awaitModel();
   /// Attaches further connections, each within `timeout`, or where that is 0 within the connect timeout.

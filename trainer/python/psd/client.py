@@ -208,7 +208,7 @@ class Client:
         self._trains = False
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
         self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
-                             "accept_lost_rows": bool(accept_lost_rows)}
+                                 "accept_lost_rows": bool(accept_lost_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the

@@ -231,7 +231,7 @@ TEST_CASE("a trainer disconnected because the daemon ends is not done") {
   Roster roster(2);
   const SessionId zero = joined(roster, 0, 2), one = joined(roster, 1, 2);
   roster.depart(zero, Departure::left);
-  roster.depart(one, Departure::daemonExited);
+  roster.depart(one, Departure::daemonEnding);
   CHECK(roster.departed() == std::set{Rank{0}});
   CHECK_FALSE(roster.everyoneDone());
   CHECK(roster.lostCount() == 0);
