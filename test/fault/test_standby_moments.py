@@ -87,7 +87,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             self.until_more("before the primary is killed", 2 * MANY)
             primary.kill()
             self.until_primary(standby, kill + 2)
-            sent = max(ledger.look().pushes)
+            sent = max(ledger.read_new_lines().pushes)
             self.until_more("by its standby", 2 * MANY)
             again = [step for step, push in ledger.pushes.items() if step <= sent and push.by[:1] and push.by[0][1] == kill + 2]
             self.assertGreater(len(again), 0)

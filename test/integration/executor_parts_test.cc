@@ -132,7 +132,8 @@ TEST_CASE("An executor that does not accept that many parts of a batch says so b
   };
   const BatchPart part{imagesOf(batch), loss};
   requireRefused(steps->forward({part, part, part}).status(), ErrorCode::invalidArgument, words);
-  requireRefused(steps->forward(std::vector<BatchPart>()).status(), ErrorCode::invalidArgument, "no part");
+  requireRefused(steps->forward(std::vector<BatchPart>()).status(), ErrorCode::invalidArgument,
+                 "at least one part");
   PSD_REQUIRE_OK(checkParts(steps->module(), 1));
   PSD_REQUIRE_OK(steps->leave());
 }

@@ -281,12 +281,13 @@ TEST_CASE("Protocol: slices of one push that do not fit together") {
   RawTrainer trainer(io, server, 0, 1);
   trainer.initializeZeros();
   PSD_REQUIRE_OK(trainer.push({5, 0, 0}, ones(1024)));
-  checkRefused(trainer.push({5, 0, 1008}, ones(992)), ErrorCode::badSlice, "another size");
+  checkRefused(trainer.push({5, 0, 1008}, ones(992)), ErrorCode::badSlice,
+               "already arrived in another slice");
   checkRefused(trainer.push({5, 0, 1024, 7}, ones(976)), ErrorCode::badSlice, "basis");
-  checkRefused(trainer.push({4, 0, 1024}, ones(976)), ErrorCode::badSlice, "step 5 has begun");
+  checkRefused(trainer.push({4, 0, 1024}, ones(976)), ErrorCode::badSlice, "step 5 has already started");
   CHECK(modelOf(server) == std::vector<float>(kElements, 0.0f));
   PSD_REQUIRE_OK(trainer.push({5, 0, 1024}, ones(976)));
-  checkRefused(trainer.push({4, 0, 0}, ones(1024)), ErrorCode::badSlice, "step 5 has begun");
+  checkRefused(trainer.push({4, 0, 0}, ones(1024)), ErrorCode::badSlice, "step 5 has already started");
 
   // A later step abandons the unfinished previous one.
   PSD_REQUIRE_OK(trainer.push({6, 1, 0}, std::vector<float>(1024, 100.0f)));

@@ -121,7 +121,7 @@ TEST_CASE("Ring: places that are not in it are refused, and messages go as befor
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RingTrainer trainer(io, server);
-  checkRefused(trainer.pushShared({}, 0, kSliceMost), ErrorCode::invalidArgument, "no ring");
+  checkRefused(trainer.pushShared({}, 0, kSliceMost), ErrorCode::invalidArgument, "not opened a ring");
   PSD_REQUIRE_OK(trainer.openRing());
   struct Place {
     uint64_t at, count;

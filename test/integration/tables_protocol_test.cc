@@ -149,12 +149,12 @@ struct Wrong {
 };
 
 const Wrong kWrong[] = {
-    {"8 bytes", ErrorCode::badSlice, [](Rows& rows) { rows.idBytesLess = 3; }},
+    {"8-byte ids", ErrorCode::badSlice, [](Rows& rows) { rows.idBytesLess = 3; }},
     {"2 runs of 1 ids", ErrorCode::badSlice,
      [](Rows& rows) {
        rows.runs = {{0, 1}, {1, 0}};
      }},
-    {"of 2 ids, and there are 1", ErrorCode::badSlice,
+    {"cover 2 ids, not the 1 ids given", ErrorCode::badSlice,
      [](Rows& rows) {
        rows.runs = {{0, 2}};
      }},

@@ -141,7 +141,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
     def status(self, folder, port):
         """The status of the daemon there; None if it does not answer."""
         done = self.slurm(processes.PSD, "status", "--json", "--here", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
-        return json.loads(done.stdout) if done.returncode == 0 else {"group": {}, "trainers": []}
+        return json.loads(done.stdout) if done.returncode == 0 else {"replica_set": {}, "trainers": []}
 
     def test_a_job_of_daemons_and_trainers(self):
         status, folder, out = self.submit("--model", "mlp", "--data", "synthetic:600", "--epochs", 2, "--threads", 1)

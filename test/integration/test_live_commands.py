@@ -202,7 +202,7 @@ class ReserveTest(LiveTest):
         first = self.endless_trainer(daemon, 0, 2)
         self.psd("set", "limits.connections=1", "--server", daemon.address)
         second = self.train(daemon.address, 1, 2, steps=5, more=("--retry-timeout", 0))
-        self.assert_fails(second, "as many connections are open as limits.connections allows")
+        self.assert_fails(second, "limits.connections is reached")
         third = self.train(daemon.address, 1, 2, steps=5)
         until("it waits", lambda: "limits.connections allows" in third.err and "trying again" in third.err)
         self.assertIn("serving", self.psd("status", "--server", daemon.address))

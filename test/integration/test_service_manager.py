@@ -121,7 +121,7 @@ class ServiceManager(processes.ProcessTest):
         long = "/" + 200 * "a"
         gone = f"{self.folder}/none"
         for environment, words in (({"NOTIFY_SOCKET": "notify"}, "NOTIFY_SOCKET: 'notify' is neither a path nor '@' with a name"),
-                                   ({"NOTIFY_SOCKET": long}, "is longer than the 107 bytes"),
+                                   ({"NOTIFY_SOCKET": long}, "is longer than 107 bytes"),
                                    ({"NOTIFY_SOCKET": gone}, "none' cannot be connected to: No such file"),
                                    ({"WATCHDOG_USEC": "soon"}, "WATCHDOG_USEC: 'soon' is not a whole number from 1"),
                                    ({"WATCHDOG_USEC": "9", "WATCHDOG_PID": "me"}, "WATCHDOG_PID: 'me' is not")):

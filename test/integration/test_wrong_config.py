@@ -108,7 +108,7 @@ class WrongConfiguration(processes.ProcessTest):
     def test_help_tells_what_there_is(self):
         help_text = self.start_psd("check", "--help")
         self.assert_ends(help_text)
-        for words in ("  hogwild            updates race", "  local_sgd ", "policy.aggregator.type", "  trimmed_mean  the mean of"):
+        for words in ("  hogwild            lock-free updates", "  local_sgd ", "policy.aggregator.type", "  trimmed_mean  the mean of"):
             self.assertIn(words, help_text.out)
 
     def test_the_short_form_of_an_aggregator(self):

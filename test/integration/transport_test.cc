@@ -188,7 +188,8 @@ TEST_CASE("transport: shm fails in one line that says why when there is none") {
     bool unixSocket;
     const char* why;
   };
-  for (const Case& each : {Case{"hogwild", false, "no Unix socket"}, Case{"locked", true, "policy locked"}}) {
+  for (const Case& each :
+       {Case{"hogwild", false, "not a Unix socket"}, Case{"locked", true, "policy locked"}}) {
     INFO(each.policy);
     testing::LocalServer server(configOf(each.policy, 2));
     auto client = connectBy(server, {"shm", each.unixSocket, Transport::shm});

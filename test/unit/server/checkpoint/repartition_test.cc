@@ -298,7 +298,7 @@ TEST_CASE("folders of different runs are not combined") {
         "'/saved-0' and '/other' are of different models: 'm' and 'other'");
   model = kModel;
   model.tables.front().dim = 4;
-  CHECK(mixed(parts, partsOf(2, kAdam, model)).find("has other tables") != std::string::npos);
+  CHECK(mixed(parts, partsOf(2, kAdam, model)).find("has different tables") != std::string::npos);
   model = kModel;
   model.tensors.front().shape = {70, 16};
   CHECK(mixed(parts, partsOf(2, kAdam, model)).find("'a[") != std::string::npos);

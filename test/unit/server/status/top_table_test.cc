@@ -35,7 +35,7 @@ TEST_CASE("rates cover the time between two samples of the same daemon") {
   CHECK(has(text, "rates      100 gradients/s, 50 samples/s"));
   CHECK(has(text, "5.0 MiB/s"));
   CHECK(has(text, "0.25"));
-  CHECK(has(text, "1 of 2 in"));
+  CHECK(has(text, "1 of 2 joined"));
 }
 
 TEST_CASE("tokens per second are those that trainers report, and their sum") {
