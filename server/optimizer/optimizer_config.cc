@@ -138,7 +138,7 @@ void readOptions(ConfigReader& in, Optimizer& optimizer) {
 }  // namespace
 
 Optimizer readOptimizer(ConfigReader in, OptimizerUse use) {
-  constexpr auto kAll = std::make_index_sequence<std::variant_size_v<AnyOptimizer>>();
+  static constexpr auto kAll = std::make_index_sequence<std::variant_size_v<AnyOptimizer>>();
   Optimizer optimizer;
   in.alternatives({"type", "The algorithm."}, optimizer.name(), alternatives(kAll),
                   [&optimizer](ConfigReader& options, std::string_view type) {

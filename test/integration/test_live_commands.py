@@ -204,7 +204,7 @@ class ReserveTest(LiveTest):
         second = self.train(daemon.address, 1, 2, steps=5, more=("--retry-timeout", 0))
         self.assert_fails(second, "limits.connections is reached")
         third = self.train(daemon.address, 1, 2, steps=5)
-        until("it waits", lambda: "limits.connections allows" in third.err and "trying again" in third.err)
+        until("it waits", lambda: "limits.connections is reached" in third.err and "trying again" in third.err)
         self.assertIn("serving", self.psd("status", "--server", daemon.address))
         self.assertIn("limits.connections: 1 -> 4096", self.psd("set", "limits.connections=4096", "--server", daemon.address))
         self.assert_ends(third)
