@@ -22,9 +22,11 @@ using import "model.capnp".RowRun;
 using import "model.capnp".RowShard;
 using import "model.capnp".ShardRange;
 using import "session.capnp".GroupResult;
+using import "session.capnp".HeldSamples;
 using import "session.capnp".ProgressResult;
 using import "session.capnp".RoundDueResult;
 using import "session.capnp".QuiesceResult;
+using import "session.capnp".SamplesResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
@@ -191,33 +193,6 @@ struct AttachResult {
     # belong to the connection that joined. The trainer counts as connected as long as that one stands. When any of the
     # connections breaks, join again.
     error @1 :Error;
-  }
-}
-
-struct HeldSamples {
-  # Samples that a trainer holds: `count` places from `begin` on in the order of `epoch`, assigned to the gradient of
-  # `step`.
-  step @0 :UInt64;
-  epoch @1 :UInt64;
-  begin @2 :UInt64;
-  count @3 :UInt32;
-}
-
-struct SamplesResult {
-  union {
-    assigned :group {
-      # `count` samples, at the places from `begin` on in the order of `epoch` (from 0). Only the trainers know which
-      # sample is at a place.
-      epoch @0 :UInt64;
-      begin @1 :UInt64;
-      count @2 :UInt32;
-      scaledByTrainer @6 :List(Bool);  # with `nominal`, per shard: its policy applies each gradient separately, so the
-                                       # trainer multiplies the gradient of n samples by n / nominal before it pushes
-      mixed @7 :Bool;             # true for some parameter groups of the configuration only
-    }
-    nothingNow @3 :Void;  # other trainers hold the rest, and `wait` was not set
-    finished @4 :Void;    # every sample of every epoch is done
-    error @5 :Error;
   }
 }
 

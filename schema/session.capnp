@@ -1,10 +1,38 @@
 @0xb0c8f2a45d17e963;
-# Results of calls that a trainer makes during its session, most of which are parked. See psd.capnp.
+# Results of calls that a trainer makes during its session, most of which are parked, and the samples assigned to it. See
+# psd.capnp.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
 using import "status.capnp".Error;
+
+struct HeldSamples {
+  # Samples that a trainer holds: `count` places from `begin` on in the order of `epoch`, assigned to the gradient of
+  # `step`.
+  step @0 :UInt64;
+  epoch @1 :UInt64;
+  begin @2 :UInt64;
+  count @3 :UInt32;
+}
+
+struct SamplesResult {
+  union {
+    assigned :group {
+      # `count` samples, at the places from `begin` on in the order of `epoch` (from 0). Only the trainers know which
+      # sample is at a place.
+      epoch @0 :UInt64;
+      begin @1 :UInt64;
+      count @2 :UInt32;
+      scaledByTrainer @6 :List(Bool);  # with `nominal`, per shard: its policy applies each gradient separately, so the
+                                       # trainer multiplies the gradient of n samples by n / nominal before it pushes
+      mixed @7 :Bool;             # true for some parameter groups of the configuration only
+    }
+    nothingNow @3 :Void;  # other trainers hold the rest, and `wait` was not set
+    finished @4 :Void;    # every sample of every epoch is done
+    error @5 :Error;
+  }
+}
 
 struct ProgressResult {
   union {

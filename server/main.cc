@@ -217,8 +217,9 @@ struct OperatorFlags {
     status.command->add_flag("--json", json, "The full status as JSON, for programs");
     status.command->add_flag("--here", here,
                              "Only the daemon at --server, not all that serve the model; implied by --hot");
-    status.command->add_flag("--watch", watch, "Refresh every second");
-    status.command->add_option("--looks", looks, "With --watch: end after N refreshes; 0: no limit")
+    CLI::Option* const watching = status.command->add_flag("--watch", watch, "Refresh every second");
+    status.command->add_option("--looks", looks, "End after N refreshes; 0: no limit")
+        ->needs(watching)
         ->capture_default_str()
         ->type_name("N");
     status.command->add_flag("--hot", hot,

@@ -82,7 +82,8 @@ class ConfigReader {
   void numbers(const Key& key, std::array<double, 2>& values, NumberRange range);
   /// Globs over names, as one string or a list.
   void globs(const Key& key, std::vector<std::string>& value);
-  /// The same, at least one: `what` completes the error of an absent one.
+  /// Required globs over names, as one string or a list of at least one; `what` completes the error if the
+  /// key is absent.
   void match(const Key& key, std::vector<std::string>& value, const std::string& what);
 
   /// One of several names, each with the value that it stands for.

@@ -60,7 +60,7 @@ Address addressForOthers(const std::vector<Address>& listed, const std::vector<A
   for (const Address& address : listed) {
     if (isIn(reached, address)) return address;
   }
-  // The same host may be spelled differently; compare ports.
+  // One host has several spellings (name, IPv4, IPv6), so addresses with equal ports may be one.
   std::vector<Address> may;
   for (const Address& address : listed) {
     const bool ours = std::ranges::any_of(reached, [&](const Address& own) {

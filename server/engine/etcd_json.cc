@@ -161,7 +161,8 @@ Result<Swapped> readSwap(std::string_view answer, const std::string& key, const 
   const Json* const range = find(responses->front(), "response_range");
   if (range == nullptr) return malformed("there is no response_range");
   PSD_ASSIGN_OR_RETURN(Stored now, readEntries(*range, key));
-  // The same swap was first at another member, or an earlier one whose answer was lost succeeded.
+  // The stored value may be this caller's although the transaction failed: an earlier attempt succeeded and
+  // its answer was lost, or a retry reached another member first.
   const bool own = now.revision != 0 && now.text == text;
   return Swapped{own, std::move(now)};
 }

@@ -88,6 +88,7 @@ class DisplayTest(LiveTest):
         self.assertEqual(text.count("waiting for a model  pid"), 2)
         self.assert_fails(self.start_psd("status", "--watch", "--json", "--server", daemon.address), "--watch cannot be combined")
         self.assert_fails(self.start_psd("status", "--watch", "--looks", "x", "--server", daemon.address), "--looks")
+        self.assert_fails(self.start_psd("status", "--looks", 2, "--server", daemon.address), "--looks", "--watch")
 
     def test_on_a_terminal_it_redraws(self):
         daemon = self.daemon()

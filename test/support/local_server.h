@@ -43,7 +43,8 @@ class LocalServer {
   Result<std::string> reload(nlohmann::ordered_json config);
   /// The document of `psd status --json`. May be called on a thread with its own event loop.
   nlohmann::ordered_json status() const;
-  /// The same, once `condition` holds for it; ends the test program if it does not within a minute.
+  /// Waits until the document of `psd status --json` satisfies `condition`, and returns it; ends the test
+  /// program after a minute.
   nlohmann::ordered_json statusWhen(
       const std::function<bool(const nlohmann::ordered_json&)>& condition) const;
 

@@ -82,7 +82,7 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override {
     return pull(destination, callers(rows));
   }
-  /// The same with rows that the call keeps alive until it has finished.
+  /// Pulls parameters and, if given, `rows`, which the call keeps alive until it has finished.
   Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
   Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
@@ -91,7 +91,7 @@ class RpcClient final : public MovableClient, private CallHost {
                                          const RowBatch* rows = nullptr) override {
     return beginPush(step, gradient, behind, basis, callers(rows));
   }
-  /// The same with rows that the call keeps alive until it has finished.
+  /// Starts a push in parts; the call keeps `rows` alive until it has finished.
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
