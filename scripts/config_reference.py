@@ -225,7 +225,7 @@ class Table:
         for (key, kind, meaning), row in self.rows.items():
             if "choices" in row:
                 kind = ", ".join(f"`{json.dumps(choice)}`" for choice, _ in row["choices"])
-                titles = [f"`{choice}`: {title[0].lower() + title[1:].rstrip('.')}" for choice, title in row["choices"] if title]
+                titles = [f"`{choice}`: {title.rstrip('.')}" for choice, title in row["choices"] if title]
                 meaning += (" " + "; ".join(titles) + ".") if titles else ""
             defaults = list(row["defaults"])
             if len(defaults) > 1:

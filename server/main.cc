@@ -178,7 +178,7 @@ struct FileFlags {
       if (path.empty() || to.empty()) return wrong("a checkpoint and --to are needed");
       return psd::exportModel(env, path, table, to);
     }
-    if (!table.empty()) return wrong("--table goes with a checkpoint, not with --server");
+    if (!table.empty()) return wrong("--table requires a checkpoint, not --server");
     if (path.empty() == to.empty()) return wrong("with --server one file is needed");
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
     return psd::exportServer(env, call, to.empty() ? path : to);
@@ -343,8 +343,8 @@ constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
     "Without a configuration it listens on tcp://localhost:5500, the default address of the commands and\n"
-    "of psd-trainer. docs/configuration.md documents every key, docs/operations.md how to run it; 'psd help\n"
-    "COMMAND' explains a command, 'man psd' all of them if psd is installed.\n\n"
+    "of psd-trainer. docs/configuration.md documents every key, docs/operations.md how to run it;\n"
+    "'psd help COMMAND' explains a command, 'man psd' all of them if psd is installed.\n\n"
     "Exit status: 0 success, 1 failure, 2 an invalid command line or configuration, 3 no answer within\n"
     "--timeout, or a timeout in the daemon itself.";
 

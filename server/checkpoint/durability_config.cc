@@ -71,8 +71,8 @@ void readSaved(ConfigReader& in, DurabilityConfig& config, std::string_view type
 void refuseOthers(ConfigReader& in, DurabilityConfig::Type type) {
   const auto goesWith = [&](std::string_view types, std::initializer_list<std::string_view> keys) {
     for (const std::string_view key : keys) {
-      in.refuse(key, "goes with type " + std::string(types) + ", not with '" +
-                         std::string(durabilityName(type)) + "'");
+      in.refuse(key,
+                "requires type " + std::string(types) + ", not '" + std::string(durabilityName(type)) + "'");
     }
   };
   if (type != DurabilityConfig::Type::log) goesWith("log", {"every_bytes", "segment_bytes"});

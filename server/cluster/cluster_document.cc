@@ -11,23 +11,23 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kPlanGroupPath = "groups[0].";  // in the document
+constexpr std::string_view kReplicaSetPath = "groups[0].";  // in the document
 
 Error invalidDocument(std::string path, std::string_view message) {
   return {ErrorCode::invalidArgument, std::move(path) + ": " + std::string(message)};
 }
 
 Status validateDaemons(const ClusterDocument& plan) {
-  if (plan.daemons.size() > kPlanDaemonsMax) {
-    return invalidDocument(
-        "daemons", fmt::format("{} daemons; at most {} are allowed", plan.daemons.size(), kPlanDaemonsMax));
+  if (plan.daemons.size() > kDocumentDaemonsMax) {
+    return invalidDocument("daemons", fmt::format("{} daemons; at most {} are allowed", plan.daemons.size(),
+                                                  kDocumentDaemonsMax));
   }
   for (const auto& [id, addresses] : plan.daemons) {
     const std::string path = fmt::format("daemons.{:016x}", id.value);
     if (id.value == 0) return invalidDocument(path, "0 is not a daemon's number");
-    if (addresses.empty() || addresses.size() > kPlanAddressesMax) {
+    if (addresses.empty() || addresses.size() > kDocumentAddressesMax) {
       return invalidDocument(
-          path, fmt::format("{} addresses; a daemon has 1 to {}", addresses.size(), kPlanAddressesMax));
+          path, fmt::format("{} addresses; a daemon has 1 to {}", addresses.size(), kDocumentAddressesMax));
     }
     for (size_t i = 0; i < addresses.size(); i++) {
       const Address& address = addresses[i];
@@ -43,7 +43,7 @@ Status validateDaemons(const ClusterDocument& plan) {
 
 Status validateGroup(const ClusterDocument& plan) {
   const ReplicaSet& group = plan.group;
-  const std::string path(kPlanGroupPath);
+  const std::string path(kReplicaSetPath);
   if (group.term == 0) return invalidDocument(path + "epoch", "must be at least 1");
   if (group.history == 0) return invalidDocument(path + "history", "0 is not a history");
   if (!plan.daemons.contains(group.primary))
@@ -58,7 +58,7 @@ Status validateGroup(const ClusterDocument& plan) {
 Status validateMove(const ClusterDocument& plan) {
   if (!plan.moved) return {};
   const auto& [move, to] = *plan.moved;
-  if (!plan.ended) return invalidDocument("moved", "goes with a run that is over (ended)");
+  if (!plan.ended) return invalidDocument("moved", "requires a run that is over (ended)");
   if (move == 0) return invalidDocument("moved.move", "0 is not a move");
   if (to.empty() || to.size() > kPartitionsMax) {
     return invalidDocument("moved.to",
@@ -93,7 +93,7 @@ Result<ClusterDocument> checked(ClusterDocument plan) {
 Status validateDocument(const ClusterDocument& plan) {
   if (plan.proposal == 0) return invalidDocument("proposal", "0 is no proposal");
   if (plan.fromFolder() && (!plan.ended || plan.moved))
-    return invalidDocument("from_folder_of", "goes with a run that is over (ended), and has not moved");
+    return invalidDocument("from_folder_of", "requires a run that is over (ended), and has not moved");
   PSD_RETURN_IF_ERROR(validateDaemons(plan));
   PSD_RETURN_IF_ERROR(validateGroup(plan));
   return validateMove(plan);
@@ -102,7 +102,7 @@ Status validateDocument(const ClusterDocument& plan) {
 Result<ClusterDocument> withPrimary(ClusterDocument plan, DaemonId daemon, uint64_t history,
                                     uint64_t proposal) {
   ReplicaSet& changed = plan.group;
-  const std::string path(kPlanGroupPath);
+  const std::string path(kReplicaSetPath);
   if (changed.primary == daemon) return invalidDocument(path + "primary", "is that daemon already");
   if (changed.history == history) return invalidDocument(path + "history", "a new primary needs a new one");
   const DaemonId primary = std::exchange(changed.primary, daemon);
@@ -118,7 +118,7 @@ Result<ClusterDocument> withPrimary(ClusterDocument plan, DaemonId daemon, uint6
 Result<ClusterDocument> withStandby(ClusterDocument plan, DaemonId daemon, std::vector<Address> addresses,
                                     uint64_t proposal) {
   if (plan.group.standby)
-    return invalidDocument(std::string(kPlanGroupPath) + "standby", "there is one already");
+    return invalidDocument(std::string(kReplicaSetPath) + "standby", "there is one already");
   plan.group.standby = daemon;
   plan.daemons[daemon] = std::move(addresses);
   plan.proposal = proposal;
@@ -135,7 +135,7 @@ Result<ClusterDocument> withMove(ClusterDocument plan, RecordedMove moved, uint6
 
 Result<ClusterDocument> withoutStandby(ClusterDocument plan, uint64_t proposal) {
   const std::optional<DaemonId> standby = std::exchange(plan.group.standby, std::nullopt);
-  if (!standby) return invalidDocument(std::string(kPlanGroupPath) + "standby", "there is none");
+  if (!standby) return invalidDocument(std::string(kReplicaSetPath) + "standby", "there is none");
   plan.proposal = proposal;
   forget(plan, *standby);
   return checked(std::move(plan));

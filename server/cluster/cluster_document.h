@@ -17,8 +17,8 @@ namespace psd {
 /// has discarded its state, has another number.
 using DaemonId = StrongId<struct DaemonIdTag, uint64_t>;
 
-inline constexpr size_t kPlanDaemonsMax = 1024;
-inline constexpr size_t kPlanAddressesMax = 16;  ///< per daemon
+inline constexpr size_t kDocumentDaemonsMax = 1024;
+inline constexpr size_t kDocumentAddressesMax = 16;  ///< per daemon
 
 /// A replica set: the primary and, if there is one, its standby. A value type.
 struct ReplicaSet {
@@ -37,7 +37,7 @@ struct RecordedMove {
 };
 
 /// Who wrote a document. Only replicas decide; any other daemon only publishes its folder's record.
-enum class PlanSource : uint8_t {
+enum class DocumentSource : uint8_t {
   daemons,        ///< a daemon that serves or takes over
   primaryFolder,  ///< there was no document: a daemon whose folder has the state of a primary
   standbyFolder,  ///< the same, of a standby
@@ -50,11 +50,12 @@ struct ClusterDocument {
   ReplicaSet group;
   std::map<DaemonId, std::vector<Address>> daemons;  ///< addresses of the replicas, and perhaps of others
   bool ended = false;                                ///< the run is over: no daemon serves it
-  bool saved = true;                        ///< if ended: the last primary keeps the model on its disk
-  PlanSource source = PlanSource::daemons;  ///< if not `daemons`: `ended` is set and the document is a guess
-  std::optional<RecordedMove> moved = {};   ///< the run is over only here: other daemons serve the model
+  bool saved = true;  ///< if ended: the last primary keeps the model on its disk
+  DocumentSource source =
+      DocumentSource::daemons;             ///< if not `daemons`: `ended` is set and the document is a guess
+  std::optional<RecordedMove> moved = {};  ///< the run is over only here: other daemons serve the model
   bool operator==(const ClusterDocument&) const = default;
-  bool fromFolder() const { return source != PlanSource::daemons; }
+  bool fromFolder() const { return source != DocumentSource::daemons; }
 };
 
 /// Checks consistency. Errors name the place by its path in the document (plan_json.h).

@@ -13,14 +13,14 @@
 namespace psd {
 namespace {
 
-constexpr size_t kPlanErrorBytesMax = 1000;
+constexpr size_t kDocumentErrorBytesMax = 1000;
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kPlanFormat = "psd plan";
-constexpr uint64_t kPlanVersion = 1;
+constexpr std::string_view kDocumentFormat = "psd plan";
+constexpr uint64_t kDocumentVersion = 1;
 constexpr std::string_view kOfPrimary = "primary", kOfStandby = "standby";
-constexpr uint64_t kPlanNumberMax = uint64_t{1} << 53;
+constexpr uint64_t kDocumentNumberMax = uint64_t{1} << 53;
 
 std::string numberInHex(uint64_t number) { return fmt::format("{:016x}", number); }
 
@@ -53,7 +53,7 @@ ReplicaSet readPlannedGroup(ObjectReader& in) {
   if (entries.empty()) return group;
   ObjectReader& entry = entries.front();
   need(entry, {"epoch", "history", "primary"});
-  group.term = entry.integer("epoch", 1, 1, kPlanNumberMax);
+  group.term = entry.integer("epoch", 1, 1, kDocumentNumberMax);
   group.history = readHex(entry, "history");
   group.primary = DaemonId{readHex(entry, "primary")};
   if (entry.has("standby")) group.standby = DaemonId{readHex(entry, "standby")};
@@ -63,8 +63,8 @@ ReplicaSet readPlannedGroup(ObjectReader& in) {
 std::map<DaemonId, std::vector<Address>> readDaemonAddresses(ObjectReader in) {
   std::map<DaemonId, std::vector<Address>> daemons;
   const std::vector<std::string> keys = in.keys();
-  if (keys.size() > kPlanDaemonsMax) {
-    in.fail("", fmt::format("{} daemons; at most {} are allowed", keys.size(), kPlanDaemonsMax));
+  if (keys.size() > kDocumentDaemonsMax) {
+    in.fail("", fmt::format("{} daemons; at most {} are allowed", keys.size(), kDocumentDaemonsMax));
     return daemons;
   }
   for (const std::string& key : keys) {
@@ -97,26 +97,26 @@ RecordedMove readMove(ObjectReader in) {
   return moved;
 }
 
-PlanSource readSource(ObjectReader& in) {
-  if (!in.has("from_folder_of")) return PlanSource::daemons;
+DocumentSource readSource(ObjectReader& in) {
+  if (!in.has("from_folder_of")) return DocumentSource::daemons;
   const std::string of = in.text("from_folder_of", "");
-  if (of == kOfPrimary) return PlanSource::primaryFolder;
+  if (of == kOfPrimary) return DocumentSource::primaryFolder;
   if (of != kOfStandby) in.fail("from_folder_of", "must be \"primary\" or \"standby\"");
-  return PlanSource::standbyFolder;
+  return DocumentSource::standbyFolder;
 }
 
 /// Reports a document of another kind or version before any other problem.
 Status checkFormat(const Json& document) {
   const auto wrong = [](const std::string& message) { return Status(ErrorCode::invalidArgument, message); };
   if (!document.is_object()) return wrong("must be a JSON object, not " + describeJson(document));
-  if (!document.contains("format") || document["format"] != kPlanFormat) {
-    return wrong("format: must be \"" + std::string(kPlanFormat) +
+  if (!document.contains("format") || document["format"] != kDocumentFormat) {
+    return wrong("format: must be \"" + std::string(kDocumentFormat) +
                  "\": this is not a cluster document of psd");
   }
   const Json version = document.value("format_version", Json());
-  if (version == kPlanVersion) return {};
+  if (version == kDocumentVersion) return {};
   return wrong(fmt::format("format_version: must be {}, not {}: it was written by another version of psd",
-                           kPlanVersion, describeJson(version)));
+                           kDocumentVersion, describeJson(version)));
 }
 
 /// Checks that there is one group and no shards, where these are lists.
@@ -138,7 +138,7 @@ Result<ClusterDocument> readDocument(Json document) {
   ObjectReader in(std::move(document));
   ClusterDocument plan;
   (void)in.text("format", "");
-  (void)in.integer("format_version", kPlanVersion, kPlanVersion, kPlanVersion);
+  (void)in.integer("format_version", kDocumentVersion, kDocumentVersion, kDocumentVersion);
   need(in, {"proposal", "ended", "groups", "daemons"});
   plan.proposal = readHex(in, "proposal");
   plan.ended = in.boolean("ended", false);
@@ -157,12 +157,13 @@ Result<ClusterDocument> readDocument(Json document) {
 }  // namespace
 
 std::string documentText(const ClusterDocument& plan) {
-  Json document = {
-      {"format", kPlanFormat}, {"format_version", kPlanVersion}, {"proposal", numberInHex(plan.proposal)}};
+  Json document = {{"format", kDocumentFormat},
+                   {"format_version", kDocumentVersion},
+                   {"proposal", numberInHex(plan.proposal)}};
   document["ended"] = plan.ended;
   if (plan.ended && !plan.moved) document["saved"] = plan.saved;
   if (plan.fromFolder()) {
-    document["from_folder_of"] = plan.source == PlanSource::primaryFolder ? kOfPrimary : kOfStandby;
+    document["from_folder_of"] = plan.source == DocumentSource::primaryFolder ? kOfPrimary : kOfStandby;
   }
   if (plan.moved) {
     Json to = Json::array();
@@ -185,11 +186,12 @@ std::string documentText(const ClusterDocument& plan) {
 
 Result<ClusterDocument> parseDocument(std::string_view text) {
   Result<Json> document = parseJson(text, "the cluster document");
-  if (!document.ok()) return Error{document.error().code, oneLine(document.message(), kPlanErrorBytesMax)};
+  if (!document.ok())
+    return Error{document.error().code, oneLine(document.message(), kDocumentErrorBytesMax)};
   Result<ClusterDocument> plan = readDocument(*std::move(document));
   if (plan.ok()) return plan;
   // The message may quote names and addresses from the document.
-  return Error{plan.error().code, "the cluster document: " + oneLine(plan.message(), kPlanErrorBytesMax)};
+  return Error{plan.error().code, "the cluster document: " + oneLine(plan.message(), kDocumentErrorBytesMax)};
 }
 
 }  // namespace psd

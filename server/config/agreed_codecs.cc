@@ -15,16 +15,17 @@ Result<AgreedCodecs> agreeOnCodecs(const DaemonConfig& config, std::string_view 
   if (Status fits = checkPushCodec(**codec, config.groups); !fits.ok()) return of("pushes: ", fits.error());
   const std::string& deltas = config.groups.back().policy.local.deltas;
   if (!deltas.empty() && !pull.empty()) {
-    return of("pulls: ", {ErrorCode::invalidArgument,
-                          "a trainer's own codec does not go with the daemon's policy.deltas, by which they "
-                          "are differences in " +
-                              deltas});
+    return of("pulls: ",
+              {ErrorCode::invalidArgument,
+               "a trainer's own codec cannot be combined with the daemon's policy.deltas, by which they "
+               "are differences in " +
+                   deltas});
   }
   auto pullCodec = config.codecs.pull.choose(pull);
   if (!pullCodec.ok()) return of("pulls: ", pullCodec.error());
   if (allReduceOf(config.groups) && (*codec)->name() != "none") {
     return Error{ErrorCode::invalidArgument, "pushes: codec '" + std::string((*codec)->name()) +
-                                                 "' does not go with policy " +
+                                                 "' cannot be combined with policy " +
                                                  describePolicies(config.groups) + "; take none"};
   }
   return AgreedCodecs{*std::move(codec), *std::move(pullCodec)};

@@ -55,10 +55,10 @@ Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups
     const bool local = group.policy.plan.local.has_value();
     if (!local && !group.optimizer.hasMomentum()) continue;
     return {ErrorCode::invalidArgument,
-            "codec '" + codec.spec() + "' has a momentum, which does not go with " +
+            "codec '" + codec.spec() + "' has a momentum, which cannot be combined with " +
                 (local ? "policy '" + group.policy.type + "', whose trainers push no gradients"
                        : "that of optimizer '" + group.optimizer.describe() + "'") +
-                "; " + std::string(codec.name()) + ":momentum=0 goes with any"};
+                "; " + std::string(codec.name()) + ":momentum=0 works with any"};
   }
   return {};
 }

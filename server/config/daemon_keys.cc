@@ -176,12 +176,12 @@ void checkLogged(ConfigReader& in, const DaemonConfig& config) {
   for (const GroupConfig& group : config.groups) {
     if (group.policy.plan.changesGradients) {
       in.fail("durability.type",
-              "\"log\" replays gradients as they were pushed, so it does not go with policy.clip or "
-              "policy.delay_compensation; \"checkpoint\" goes with both");
+              "\"log\" replays gradients as they were pushed, so it cannot be combined with policy.clip or "
+              "policy.delay_compensation; \"checkpoint\" supports both");
     }
     if (group.policy.traits.recordsUpdates) continue;
-    in.fail("durability.type", "\"log\" goes with the policies " + able + ", not with " + group.policy.type +
-                                   "; \"checkpoint\" goes with any");
+    in.fail("durability.type", "\"log\" supports the policies " + able + ", not " + group.policy.type +
+                                   "; \"checkpoint\" works with any");
   }
 }
 
@@ -189,19 +189,19 @@ void checkLogged(ConfigReader& in, const DaemonConfig& config) {
 void checkReplicated(ConfigReader& in, const DaemonConfig& config) {
   for (const GroupConfig& group : config.groups) {
     if (!group.policy.traits.recordsUpdates) {
-      in.fail("engine", "a standby follows update by update, so it goes with the policies " +
-                            recordingPolicies() + ", not with " + group.policy.type);
+      in.fail("engine", "a standby follows update by update, so it supports the policies " +
+                            recordingPolicies() + ", not " + group.policy.type);
     }
     if (group.policy.plan.changesGradients) {
       in.fail("engine",
-              "a standby gets gradients as they were pushed, so it does not go with policy.clip or "
+              "a standby gets gradients as they were pushed, so it cannot be combined with policy.clip or "
               "policy.delay_compensation");
     }
   }
   const bool disk = config.replication.wait == ReplicationConfig::Wait::standbyAndDisk;
   if (disk && config.durability.type != DurabilityConfig::Type::log) {
     in.fail("replication.wait",
-            "\"standby_and_disk\" waits for the log on the disk, so it goes with durability.type log, not " +
+            "\"standby_and_disk\" waits for the log on the disk, so it requires durability.type log, not " +
                 std::string(durabilityName(config.durability.type)));
   }
 }
@@ -222,7 +222,7 @@ void checkWorldSize(ConfigReader& in, const DaemonConfig& config) {
 void checkPartitioned(ConfigReader& in, const DaemonConfig& config) {
   if (!config.daemons.several()) return;
   in.refuse("model",
-            "goes with one daemon: where several serve a model, the initializer sends it (its values: "
+            "requires a single daemon: where several serve a model, the initializer sends it (its values: "
             "psd-trainer --init)");
   for (size_t i = 0; i < config.groups.size(); i++) {
     const PolicyPlan& plan = config.groups[i].policy.plan;
@@ -314,7 +314,7 @@ void readTraining(ConfigReader& in, DaemonConfig& config) {
     if (!fits.ok()) in.fail("codecs.push.default", fits.message());
   }
   if (!config.groups.back().policy.local.deltas.empty() && config.codecs.pull.fallback != "none") {
-    in.fail("codecs.pull.default", "does not go with policy.deltas, by which pulls are differences");
+    in.fail("codecs.pull.default", "cannot be combined with policy.deltas, by which pulls are differences");
   }
   config.membership = readMembership(in.object({"membership", "When a trainer counts as lost."}));
   in.boolean({"exit_when_done",
@@ -338,7 +338,7 @@ void readSaving(ConfigReader& in, DaemonConfig& config) {
         in.object({"replication", "With `engine`: how a primary and its standby stay in sync.", kOfDaemon}));
     if (config.engine) checkReplicated(in, config);
   } else {
-    in.refuse("replication", "goes with `engine`: without one a daemon has no standby");
+    in.refuse("replication", "requires `engine`: without one a daemon has no standby");
   }
   checkPartitioned(in, config);
 }

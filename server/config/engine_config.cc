@@ -116,7 +116,7 @@ EngineConfig readEngine(ConfigReader in, bool insecure) {
       {"tls", "For endpoints `https://`. All files are in PEM format and read for each connection."}));
   const bool anyTls = std::ranges::any_of(etcd.members, [](const EtcdMember& member) { return member.tls; });
   if (hasFiles && !anyTls && etcd.tls.ca + etcd.tls.certificate + etcd.tls.key != "") {
-    in.fail("tls", "goes with endpoints https://, of which there is none");
+    in.fail("tls", "requires endpoints https://, of which there is none");
   }
   checkPassword(in, etcd, insecure);
   return engine;

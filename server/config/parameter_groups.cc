@@ -69,8 +69,8 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
                         pathOf(groups, group, "optimizer"), groups[group].optimizer.name(), table.name)};
   }
   if (policy.plan.tablesUnsupported.empty()) return {};
-  return {ErrorCode::invalidArgument, fmt::format("{}: table '{}' does not go with it: {}", place, table.name,
-                                                  policy.plan.tablesUnsupported)};
+  return {ErrorCode::invalidArgument, fmt::format("{}: table '{}' cannot be combined with it: {}", place,
+                                                  table.name, policy.plan.tablesUnsupported)};
 }
 
 /// Under allreduce trainers have the one version of the tensors that they average: it applies to all of them.
@@ -159,7 +159,7 @@ void refuseLocalSteps(ConfigReader& in, const std::vector<GroupConfig>& groups) 
                                                " is for the whole model, whose trainers take steps by "
                                                "themselves: give it at the top level too");
     } else {
-      in.fail("groups", "do not go with policy " + policy.type +
+      in.fail("groups", "cannot be combined with policy " + policy.type +
                             ", whose trainers take steps of the whole model by themselves");
     }
   }
@@ -171,7 +171,7 @@ void exchangeInGroups(ConfigReader& in, std::vector<GroupConfig>& groups) {
   const size_t count = groups.size();
   if (plan.fragments > 1) {
     in.fail("policy.fragments",
-            "does not go with `groups`, each of which is a fragment, as is what they "
+            "cannot be combined with `groups`, each of which is a fragment, as is what they "
             "leave to the top level");
   } else if (count > maxFragments(plan)) {
     in.fail("groups",

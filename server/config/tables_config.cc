@@ -40,9 +40,9 @@ EvictRule readEvict(ConfigReader in) {
           rule.updates, 1, kUpdatesMax);
       options.require("updates", "is needed: how many updates without a row make it due");
     } else {
-      options.refuse("updates", "goes with by age or norm, not with 'least_recent'");
+      options.refuse("updates", "requires by age or norm, not 'least_recent'");
     }
-    options.refuse("below", "goes with by norm, not with '" + std::string(by) + "'");
+    options.refuse("below", "requires by norm, not '" + std::string(by) + "'");
   };
   in.alternatives(
       {"by", "Which rows are evicted."}, "",
@@ -69,7 +69,7 @@ AdmitRule readAdmit(ConfigReader in) {
                "update's number."},
               probability, {.min = 0, .max = 1});
     rule.probability = probability.value_or(1);
-    in.refuse("counters", "goes with after_pushes, not with 'probability'");
+    in.refuse("counters", "requires after_pushes, not 'probability'");
     if (!in.describes()) return rule;
   }
   std::optional<uint32_t> pushes;

@@ -10,7 +10,7 @@ namespace psd {
 /// Duchi, Hazan, Singer 2011: torch::optim::Adagrad. A value type.
 struct Adagrad {
   static constexpr std::string_view kName = "adagrad";
-  static constexpr std::string_view kSummary = "The Adagrad algorithm.";
+  static constexpr std::string_view kSummary = "Adagrad.";
   static constexpr double kLearningRate = 1e-2;
 
   double lrDecay = 0;

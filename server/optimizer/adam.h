@@ -85,7 +85,7 @@ struct AdamBase {
 
 /// Kingma, Ba 2015, optionally AMSGrad (Reddi, Kale, Kumar 2018): torch::optim::Adam. A value type.
 struct Adam : AdamBase<false> {
-  static constexpr std::string_view kName = "adam", kSummary = "The Adam algorithm.";
+  static constexpr std::string_view kName = "adam", kSummary = "Adam.";
 };
 
 }  // namespace psd

@@ -6,7 +6,7 @@ namespace psd {
 
 /// Adam with decoupled weight decay, Loshchilov, Hutter 2019: torch::optim::AdamW. A value type.
 struct AdamW : AdamBase<true> {
-  static constexpr std::string_view kName = "adamw", kSummary = "Like adam, with decoupled weight decay.";
+  static constexpr std::string_view kName = "adamw", kSummary = "Adam with decoupled weight decay.";
 };
 
 }  // namespace psd

@@ -15,7 +15,7 @@ namespace psd {
 struct DelayedNesterov {
   static constexpr std::string_view kName = "delayed_nesterov";
   static constexpr std::string_view kSummary =
-      "Momentum after Nesterov for gradients that arrive one by one, for tensors only.";
+      "Nesterov momentum for gradients that arrive one by one, for tensors only.";
   static constexpr double kLearningRate = 0.7;
   static constexpr bool kTensorsOnly = true;  // a row misses updates that do not touch it
 

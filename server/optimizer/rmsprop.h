@@ -11,7 +11,7 @@ namespace psd {
 /// type.
 struct Rmsprop {
   static constexpr std::string_view kName = "rmsprop";
-  static constexpr std::string_view kSummary = "The RMSprop algorithm.";
+  static constexpr std::string_view kSummary = "RMSprop.";
   static constexpr double kLearningRate = 1e-2;
 
   double alpha = 0.99;

@@ -12,7 +12,7 @@ namespace psd {
 struct RowwiseAdagrad {
   static constexpr std::string_view kName = "rowwise_adagrad";
   static constexpr std::string_view kSummary =
-      "Like adagrad, with one value of state per row, for groups of embedding tables only.";
+      "Adagrad with one value of state per row, for groups of embedding tables only.";
   static constexpr double kLearningRate = 1e-2;
 
   double weightDecay = 0;

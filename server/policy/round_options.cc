@@ -47,7 +47,7 @@ RoundOptions readRounds(ConfigReader& in) {
   if (in.has("on_timeout") && !in.has("round_timeout_ms")) in.fail("on_timeout", "requires round_timeout_ms");
   in.choice<bool>({"on_timeout",
                    "After `round_timeout_ms` the round closes with the contributions that have arrived, if "
-                   "they are a quorum (`proceed`), or its pushes fail (`fail`)."},
+                   "they are a quorum (`proceed`), or its pushes fail (`fail`). Needs `round_timeout_ms`."},
                   rules.proceedOnTimeout, {{"proceed", true}, {"fail", false}});
   return options;
 }

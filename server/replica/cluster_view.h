@@ -10,13 +10,13 @@ namespace psd {
 
 /// A run that is over, as recorded in the cluster document. A value type.
 struct EndedRun {
-  uint64_t term = 0;                        ///< the last term
-  DaemonId primary;                         ///< the primary of that term
-  std::optional<DaemonId> standby;          ///< also held every answered push, if there was one
-  bool saved = true;                        ///< the primary has the model on its disk
-  PlanSource source = PlanSource::daemons;  ///< else: from a folder's record, without a document
+  uint64_t term = 0;                                ///< the last term
+  DaemonId primary;                                 ///< the primary of that term
+  std::optional<DaemonId> standby;                  ///< also held every answered push, if there was one
+  bool saved = true;                                ///< the primary has the model on its disk
+  DocumentSource source = DocumentSource::daemons;  ///< else: from a folder's record, without a document
   bool operator==(const EndedRun&) const = default;
-  bool guessed() const { return source != PlanSource::daemons; }
+  bool guessed() const { return source != DocumentSource::daemons; }
 };
 
 /// The contents of the cluster document: which daemon serves, or that there is no document. A value type.

@@ -35,16 +35,17 @@ bool continuesFolder(const ClusterView& plan, const SavedFolder& folder) {
 
 EndedRun asEndedRun(const FolderRecord& record, DaemonId me) {
   const bool readable = record.daemon != DaemonId{};
-  return {.term = std::max<uint64_t>(record.term, 1),
-          .primary = readable ? record.daemon : me,
-          .standby = {},
-          .saved = true,
-          .source = readable && !record.standby ? PlanSource::primaryFolder : PlanSource::standbyFolder};
+  return {
+      .term = std::max<uint64_t>(record.term, 1),
+      .primary = readable ? record.daemon : me,
+      .standby = {},
+      .saved = true,
+      .source = readable && !record.standby ? DocumentSource::primaryFolder : DocumentSource::standbyFolder};
 }
 
 bool isNewer(const EndedRun& one, const EndedRun& other) {
   const auto rank = [](const EndedRun& some) {
-    return std::pair(some.term, some.source == PlanSource::primaryFolder);
+    return std::pair(some.term, some.source == DocumentSource::primaryFolder);
   };
   return rank(one) > rank(other);
 }

@@ -157,7 +157,7 @@ void StandbyState::actWithoutPrimary(TimePoint now, ReplicaActions& out) {
 
 std::optional<EndedRun> StandbyState::lastKnown() const {
   std::optional<EndedRun> known;
-  if (named_) known = EndedRun{named_->term, named_->primary, {}, true, PlanSource::primaryFolder};
+  if (named_) known = EndedRun{named_->term, named_->primary, {}, true, DocumentSource::primaryFolder};
   if (!folder_.record || folder_.chosen) return known;
   const EndedRun record = asEndedRun(*folder_.record, me_);
   return known && !isNewer(record, *known) ? known : record;

@@ -14,11 +14,11 @@ ClusterDocumentClient::ClusterDocumentClient(Engine& engine, std::string key, Da
     : engine_(engine), key_(std::move(key)), me_(me), addresses_(std::move(addresses)) {}
 
 ClusterView ClusterDocumentClient::view() const {
-  if (!plan_) return {.revision = before_ + revision_};
-  const ReplicaSet& group = plan_->group;
-  if (plan_->ended) {
+  if (!document_) return {.revision = before_ + revision_};
+  const ReplicaSet& group = document_->group;
+  if (document_->ended) {
     return {.revision = before_ + revision_,
-            .ended = EndedRun{group.term, group.primary, group.standby, plan_->saved, plan_->source}};
+            .ended = EndedRun{group.term, group.primary, group.standby, document_->saved, document_->source}};
   }
   return {before_ + revision_, group.term, group.primary, group.standby};
 }
@@ -41,9 +41,9 @@ Result<ClusterView> ClusterDocumentClient::take(const Result<Stored>& stored, As
       before_ += revision_ + 1;
     }
     news_ += stored->revision != revision_;
-    plan_ = *std::move(plan);
+    document_ = *std::move(plan);
     revision_ = stored->revision;
-    if (!gone()) last_ = plan_->ended ? std::nullopt : plan_;
+    if (!gone()) last_ = document_->ended ? std::nullopt : document_;
   }
   if (gone() && last_) {
     trouble_ =
@@ -87,15 +87,15 @@ Result<ClusterDocument> ClusterDocumentClient::planFor(const ClusterView& wanted
     PSD_RETURN_IF_ERROR(validateDocument(plan));
     return plan;
   }
-  if (!plan_ || plan_->ended) {
+  if (!document_ || document_->ended) {
     ClusterDocument plan;
     plan.proposal = proposal;
-    const uint64_t term = std::max(wanted.term, plan_ ? plan_->group.term + 1 : 1);
+    const uint64_t term = std::max(wanted.term, document_ ? document_->group.term + 1 : 1);
     plan.group = {.term = term, .primary = me_, .standby = {}, .history = drawId()};
     plan.daemons[me_] = addresses_;
     return plan;
   }
-  ClusterDocument plan = *plan_;
+  ClusterDocument plan = *document_;
   if (wanted.primary != plan.group.primary) {
     if (wanted.primary == me_) plan.daemons[me_] = addresses_;
     return withPrimary(std::move(plan), wanted.primary, drawId(), proposal);
@@ -129,8 +129,8 @@ kj::Promise<ClusterDocumentClient::Moving> ClusterDocumentClient::moveAway(Recor
     if (const RecordedMove* const there = this->moved()) {
       return there->move == move.move ? Moving::counts : Moving::stays;
     }
-    if (!plan_ || plan_->ended || plan_->group.primary != me_) return Moving::stays;
-    const auto wanted = withMove(*plan_, move, drawId());
+    if (!document_ || document_->ended || document_->group.primary != me_) return Moving::stays;
+    const auto wanted = withMove(*document_, move, drawId());
     if (!wanted.ok()) return Moving::stays;
     return engine_.swap(key_, revision_, documentText(*wanted))
         .then([this, then = asked()](const Result<Swapped>& swapped) {
@@ -144,11 +144,11 @@ kj::Promise<ClusterDocumentClient::Moving> ClusterDocumentClient::moveAway(Recor
 kj::Promise<Status> ClusterDocumentClient::end(bool saved) {
   return read().then([this, saved](const Result<ClusterView>& view) -> kj::Promise<Status> {
     if (!view.ok()) return view.status();
-    if (!plan_ || plan_->ended) return Status();
-    if (plan_->group.primary != me_) {
+    if (!document_ || document_->ended) return Status();
+    if (document_->group.primary != me_) {
       return Status(ErrorCode::notReady, "another daemon is the primary by now: " + primaryAddress());
     }
-    ClusterDocument ended = *plan_;
+    ClusterDocument ended = *document_;
     ended.ended = true;
     ended.saved = saved;
     ended.proposal = drawId();
@@ -162,7 +162,7 @@ kj::Promise<Status> ClusterDocumentClient::end(bool saved) {
 }
 
 std::vector<Address> ClusterDocumentClient::addressesOf(DaemonId daemon) const {
-  for (const std::optional<ClusterDocument>* plan : {&plan_, &last_}) {
+  for (const std::optional<ClusterDocument>* plan : {&document_, &last_}) {
     if (!*plan) continue;
     const auto found = (*plan)->daemons.find(daemon);
     if (found != (*plan)->daemons.end()) return found->second;
@@ -172,7 +172,7 @@ std::vector<Address> ClusterDocumentClient::addressesOf(DaemonId daemon) const {
 
 std::vector<Address> ClusterDocumentClient::addressesOfAll() const {
   std::vector<Address> all;
-  const std::optional<ClusterDocument>& plan = gone() && last_ ? last_ : plan_;
+  const std::optional<ClusterDocument>& plan = gone() && last_ ? last_ : document_;
   if (!plan) return all;
   for (const auto& [daemon, addresses] : plan->daemons)
     all.insert(all.end(), addresses.begin(), addresses.end());
@@ -180,7 +180,7 @@ std::vector<Address> ClusterDocumentClient::addressesOfAll() const {
 }
 
 std::string ClusterDocumentClient::primaryAddress() const {
-  const std::optional<ClusterDocument>& plan = gone() && last_ ? last_ : plan_;
+  const std::optional<ClusterDocument>& plan = gone() && last_ ? last_ : document_;
   return !plan || plan->ended ? "no daemon" : addressOf(plan->group.primary);
 }
 

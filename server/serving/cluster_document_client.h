@@ -46,9 +46,9 @@ class ClusterDocumentClient {
   // The document as last seen:
 
   /// Whether the recorded run is over, as written by a daemon that served in it.
-  bool ended() const { return plan_ && plan_->ended && !plan_->fromFolder(); }
+  bool ended() const { return document_ && document_->ended && !document_->fromFolder(); }
   /// The move to other daemons; null if the model has not moved.
-  const RecordedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
+  const RecordedMove* moved() const { return document_ && document_->moved ? &*document_->moved : nullptr; }
   /// Why the last request to the engine gave no valid document; empty if it did.
   std::string trouble() const {
     std::string silent = engine_.trouble();
@@ -73,13 +73,13 @@ class ClusterDocumentClient {
   ClusterView view() const;
   Result<ClusterDocument> planFor(const ClusterView& wanted, const std::vector<Address>& standbyAt) const;
   /// Whether no daemon of a run has written a document: there is none, or only a folder's record.
-  bool gone() const { return !plan_ || plan_->fromFolder(); }
+  bool gone() const { return !document_ || document_->fromFolder(); }
 
   Engine& engine_;
   const std::string key_;
   const DaemonId me_;
   const std::vector<Address> addresses_;
-  std::optional<ClusterDocument> plan_;
+  std::optional<ClusterDocument> document_;
   uint64_t revision_ = 0;
   std::optional<ClusterDocument> last_;  // the newest document of a run that is not over
   uint64_t losses_ = 0;                  // how often the engine lost its data

@@ -38,7 +38,7 @@ ReplicaController::ReplicaController(ReplicaSettings terms, DaemonId me, Engine&
                                      std::shared_ptr<Replicator> replicator, DialPrimary dial,
                                      kj::Timer& timer)
     : terms_(std::move(terms)),
-      plan_(engine, terms_.documentKey, me, terms_.addresses),
+      document_(engine, terms_.documentKey, me, terms_.addresses),
       host_(host),
       replicator_(std::move(replicator)),
       dial_(std::move(dial)),
@@ -59,14 +59,14 @@ void ReplicaController::taskFailed(kj::Exception&& exception) {
 void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
   folder_ = std::move(folder);
   wasRestarted_ = wasRestarted;
-  tasks_.add(plan_.read().then([this](Result<ClusterView> plan) -> kj::Promise<void> {
+  tasks_.add(document_.read().then([this](Result<ClusterView> plan) -> kj::Promise<void> {
     if (!plan.ok()) return retryStart(plan.error());
     waitsFor_.clear();
-    if (plan_.moved()) {
+    if (document_.moved()) {
       enterMoved();
       return kj::READY_NOW;
     }
-    if (wasRestarted_ && plan_.ended()) {
+    if (wasRestarted_ && document_.ended()) {
       host_.exitWithPrimary("the cluster document says that the run is over");
       return kj::READY_NOW;
     }
@@ -75,7 +75,7 @@ void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
     if (folder_.chosen && plan->ended) {
       spdlog::warn(
           "durability.resume selects the state to start from: the last run's state, at {}, is not used",
-          plan_.addressOf(plan->ended->primary));
+          document_.addressOf(plan->ended->primary));
     }
     handleEvent([&](TimePoint time) { return state_.start(*plan, 0, time, folder_); });
     tasks_.add(keepTicking());
@@ -182,15 +182,15 @@ void ReplicaController::claimOwnState() {
 
 void ReplicaController::learn(const Result<ClusterView>& plan) {
   if (!plan.ok()) return;
-  if (plan->vacant() && !plan_.trouble().empty() && !state_.plan().vacant()) {
-    host_.note("engine", plan_.trouble());
+  if (plan->vacant() && !document_.trouble().empty() && !state_.plan().vacant()) {
+    host_.note("engine", document_.trouble());
   }
-  if (plan_.moved() && serving_ == 0) return enterMoved();
+  if (document_.moved() && serving_ == 0) return enterMoved();
   handleEvent([&](TimePoint time) { return state_.documentRead(*plan, time); });
 }
 
 kj::Promise<void> ReplicaController::keepWatching() {
-  return plan_.changed()
+  return document_.changed()
       .then([this](Result<ClusterView> plan) -> kj::Promise<void> {
         learn(plan);
         if (plan.ok()) return kj::READY_NOW;
@@ -200,16 +200,16 @@ kj::Promise<void> ReplicaController::keepWatching() {
 }
 
 void ReplicaController::act(const replica_action::Read&) {
-  tasks_.add(plan_.read().then([this](Result<ClusterView> plan) {
+  tasks_.add(document_.read().then([this](Result<ClusterView> plan) {
     learn(plan);
     if (!plan.ok()) handleEvent([&](TimePoint time) { return state_.readUnknown(time); });
   }));
 }
 
 void ReplicaController::act(const replica_action::Swap& swap) {
-  auto swapped = plan_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
+  auto swapped = document_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
   tasks_.add(swapped.then([this](Result<ClusterDocumentClient::Outcome> outcome) {
-    if (plan_.moved() && serving_ == 0) return enterMoved();
+    if (document_.moved() && serving_ == 0) return enterMoved();
     handleEvent([&](TimePoint time) {
       if (!outcome.ok()) return state_.swapUnknown(time);
       return outcome->won ? state_.swapWon(outcome->plan, time) : state_.swapRefused(outcome->plan, time);
@@ -336,7 +336,7 @@ void ReplicaController::act(const replica_action::CloseGates&) {
 void ReplicaController::act(const replica_action::OpenGates&) {
   host_.openGates();
   KJ_IF_MAYBE (switched, switched_) {
-    const std::string trouble = plan_.trouble();
+    const std::string trouble = document_.trouble();
     (*switched)->fulfill(
         Status(ErrorCode::notReady, trouble.empty()
                                         ? "the standby did not take over in time; this daemon remains primary"
@@ -349,9 +349,9 @@ void ReplicaController::act(const replica_action::OpenGates&) {
 
 kj::Promise<Status> ReplicaController::switchOver() {
   if (serving_ == 0)
-    return Status(ErrorCode::standby, "this daemon is not the primary; ask " + plan_.primaryAddress());
+    return Status(ErrorCode::standby, "this daemon is not the primary; ask " + document_.primaryAddress());
   if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switchover is in progress");
-  if (const std::string trouble = plan_.trouble(); !trouble.empty())
+  if (const std::string trouble = document_.trouble(); !trouble.empty())
     return Status(ErrorCode::notReady, "the cluster document cannot be changed now: " + trouble);
   const PrimaryState* const primary = state_.primary();
   if (primary == nullptr || !primary->mayHandOver(now()))
@@ -371,8 +371,9 @@ kj::Promise<Result<bool>> ReplicaController::moveAway(RecordedMove moved) {
   return whenEngineIdle(now() + most)
       .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
         if (!idle || leaving_ || serving_ == 0 || life_ != Life::active) {
-          return Answer(ErrorCode::notReady, "the cluster document cannot be changed now" +
-                                                 (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
+          return Answer(ErrorCode::notReady,
+                        "the cluster document cannot be changed now" +
+                            (document_.trouble().empty() ? "" : ": " + document_.trouble()));
         }
         life_ = Life::deciding;
         return retryMoveAway(moved, false);
@@ -390,7 +391,7 @@ kj::Promise<bool> ReplicaController::whenEngineIdle(TimePoint until) {
 
 kj::Promise<Result<bool>> ReplicaController::retryMoveAway(RecordedMove moved, bool told) {
   using Answer = Result<bool>;
-  auto asked = plan_.moveAway(moved);
+  auto asked = document_.moveAway(moved);
   return asked.then([this, told, moved = std::move(moved)](
                         ClusterDocumentClient::Moving came) mutable -> kj::Promise<Answer> {
     if (came == ClusterDocumentClient::Moving::unknown) {
@@ -419,7 +420,7 @@ void ReplicaController::enterMoved() {
   if (std::exchange(life_, Life::ended) == Life::ended) return;
   leaving_ = true;  // when the primary reports its end, this daemon exits, too
   waitsFor_.clear();
-  host_.movedAway(*plan_.moved());
+  host_.movedAway(*document_.moved());
   resolveLeave();
 }
 
@@ -429,7 +430,7 @@ void ReplicaController::act(const replica_action::StepDown& down) {
   serving_ = 0;
   host_.handOver();
   const std::string why =
-      plan_.ended() ? std::string("another daemon became primary and has ended the run")
+      document_.ended() ? std::string("another daemon became primary and has ended the run")
       : down.handedOver
           ? fmt::format("daemon {} is the primary from now on", hex(state_.plan().primary))
           : fmt::format(
@@ -509,7 +510,7 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
   // A pending swap may still win, and a later one would overwrite the record of the end.
   return whenEngineIdle(until).then([this](bool) {
     handleEvent([&](TimePoint) { return state_.endRun(); });
-    return plan_.end(host_.saves());
+    return document_.end(host_.saves());
   });
 }
 
@@ -517,16 +518,17 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
 
 Error ReplicaController::rejectionReason() const {
   if (life_ == Life::starting) {
-    return {ErrorCode::standby, "this daemon does not know the cluster document yet" +
-                                    (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
+    return {ErrorCode::standby,
+            "this daemon does not know the cluster document yet" +
+                (document_.trouble().empty() ? std::string() : ": " + document_.trouble())};
   }
   if (state_.role() == ReplicaRole::ended) {
-    if (plan_.ended()) return {ErrorCode::standby, "the run is over"};
+    if (document_.ended()) return {ErrorCode::standby, "the run is over"};
     if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to exit"};
-    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
+    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + document_.primaryAddress()};
   }
   if (undecided_) return {ErrorCode::standby, "this daemon does not serve: " + waitsFor_};
-  const std::string primary = plan_.primaryAddress();
+  const std::string primary = document_.primaryAddress();
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });
   return {ErrorCode::standby,
@@ -542,10 +544,10 @@ std::vector<Address> ReplicaController::others() const {
     }
   };
   const ClusterView& plan = state_.plan();
-  if (!plan.vacant() && plan.primary != state_.me()) add(plan_.addressesOf(plan.primary));
-  if (plan.ended && plan_.addressesOf(plan.ended->primary) != terms_.addresses)
-    add(plan_.addressesOf(plan.ended->primary));
-  if (plan.standby && *plan.standby != state_.me()) add(plan_.addressesOf(*plan.standby));
+  if (!plan.vacant() && plan.primary != state_.me()) add(document_.addressesOf(plan.primary));
+  if (plan.ended && document_.addressesOf(plan.ended->primary) != terms_.addresses)
+    add(document_.addressesOf(plan.ended->primary));
+  if (plan.standby && *plan.standby != state_.me()) add(document_.addressesOf(*plan.standby));
   add(feed_ ? followerAddresses_ : waitingAddresses_);
   return all;
 }
@@ -566,7 +568,7 @@ ReplicaSetStatus ReplicaController::status() const {
   if (folder_.record) out.folderTerm = folder_.record->term;
   for (const Address& address : others()) out.others.push_back(address.toString());
   out.wait = describe(terms_.replication.wait);
-  out.engine = plan_.trouble();
+  out.engine = document_.trouble();
   out.waits = waitsFor_;
   out.takeoverSeconds = takeoverSeconds_;
   if (const PrimaryState* const primary = state_.primary()) {

@@ -92,7 +92,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   /// Until then, and for good if it is recorded, this daemon makes no other change to the document.
   kj::Promise<Result<bool>> moveAway(RecordedMove moved);
   /// Addresses of all daemons that serve the model or may take over.
-  std::vector<Address> addressesOfAll() const { return plan_.addressesOfAll(); }
+  std::vector<Address> addressesOfAll() const { return document_.addressesOfAll(); }
   /// Takes over from a dead primary with this daemon's state, even if updates are lost. Rejected if the
   /// primary or its standby answers; both are probed, for `alone_ms` at most.
   kj::Promise<Status> recover();
@@ -215,7 +215,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   const ReplicaSettings terms_;
-  ClusterDocumentClient plan_;
+  ClusterDocumentClient document_;
   DaemonControl& host_;
   const std::shared_ptr<Replicator> replicator_;
   const DialPrimary dial_;

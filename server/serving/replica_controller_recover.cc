@@ -29,11 +29,11 @@ struct Look {
 
 kj::Promise<Status> ReplicaController::recover() {
   if (serving_ > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
-  if (plan_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
+  if (document_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
   if (life_ == Life::starting)
-    return Status(ErrorCode::notReady, "the cluster document is not known yet: " + plan_.trouble());
+    return Status(ErrorCode::notReady, "the cluster document is not known yet: " + document_.trouble());
   // The current document: it may name other daemons than the last one seen.
-  return plan_.read()
+  return document_.read()
       .then([this](Result<ClusterView> plan) -> kj::Promise<Status> {
         if (!plan.ok()) return Status(plan.error());
         learn(plan);
@@ -43,7 +43,7 @@ kj::Promise<Status> ReplicaController::recover() {
         if (now.vacant()) {
           return Status(
               ErrorCode::notReady,
-              "there is no cluster document; a daemon that knows it writes it again: " + plan_.trouble());
+              "there is no cluster document; a daemon that knows it writes it again: " + document_.trouble());
         }
         auto asked = probeDead(now.primary, "the primary");
         if (!now.standby || *now.standby == state_.me()) return asked;
@@ -68,7 +68,7 @@ kj::Promise<Status> ReplicaController::probeDead(DaemonId daemon, std::string wh
     return Status(ErrorCode::invalidArgument, what + " is alive and continues the run: " + how);
   };
   PrimaryDial order;
-  order.addresses = plan_.addressesOf(daemon);
+  order.addresses = document_.addressesOf(daemon);
   if (order.addresses.empty()) return Status();
   const std::string at = order.addresses.front().toString();
   order.primary = daemon.value;
@@ -112,7 +112,7 @@ bool ReplicaController::isHere(const std::vector<Address>& addresses) const {
 
 std::string ReplicaController::adviceOf(const ClusterView& plan) const {
   const uint64_t here = folderTerm();
-  const bool primaryWasHere = isHere(plan_.addressesOf(plan.primary));
+  const bool primaryWasHere = isHere(document_.addressesOf(plan.primary));
   const bool noneHasIt = peer_ && std::max(peer_->term, here) < plan.term;
   if (noneHasIt && peer_->term != here) {
     return fmt::format(
@@ -139,7 +139,7 @@ std::string ReplicaController::undecided() const {
         "the run of {} (term {}) was started without the state in the folder here, {}, which following it "
         "would replace: to follow it, start with another folder; or end that run and let this daemon serve "
         "its own state: {}",
-        plan_.primaryAddress(), plan.term, ownStateText(), recoverHere());
+        document_.primaryAddress(), plan.term, ownStateText(), recoverHere());
   }
   const bool waits = plan.ended && state_.role() == ReplicaRole::syncing &&
                      (plan.ended->guessed() || hasFollowed_.empty()) &&
@@ -148,10 +148,10 @@ std::string ReplicaController::undecided() const {
 }
 
 std::string ReplicaController::undecided(const EndedRun& run) const {
-  const bool sameAddress = isHere(plan_.addressesOf(run.primary));
-  const std::string at = plan_.addressOf(run.primary);
+  const bool sameAddress = isHere(document_.addressesOf(run.primary));
+  const std::string at = document_.addressOf(run.primary);
   if (run.guessed()) {
-    const std::string none = fmt::format("there is no cluster document in the engine ({})", plan_.key());
+    const std::string none = fmt::format("there is no cluster document in the engine ({})", document_.key());
     if (hasCopy_) {
       return fmt::format(
           "{}; this daemon has a copy of the state of the primary at {} in term {}: restart that one, or let "

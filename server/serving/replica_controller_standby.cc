@@ -50,7 +50,7 @@ void ReplicaController::dial(bool probeOnly) {
     };
   };
   PrimaryDial order;
-  order.addresses = plan_.addressesOf(following_->primary);
+  order.addresses = document_.addressesOf(following_->primary);
   order.primary = following_->primary.value;
   order.follower = state_.me().value;
   order.ownAddresses = terms_.addresses;
@@ -62,8 +62,8 @@ void ReplicaController::dial(bool probeOnly) {
   order.events.documentChanged = on([this] { act(replica_action::Read{}); });
   order.events.another = on([this](uint64_t folderTerm) {
     // At this daemon's address it is this process itself.
-    if (!isHere(plan_.addressesOf(following_->primary)))
-      peer_ = PeerFolder{plan_.primaryAddress(), folderTerm};
+    if (!isHere(document_.addressesOf(following_->primary)))
+      peer_ = PeerFolder{document_.primaryAddress(), folderTerm};
   });
   order.events.runEnded = on([this](const std::string& reason) { endWithRun(reason); });
   order.events.troubled = on([this](bool, const Status& why) { waitFor(causeOf(why)); });
@@ -84,11 +84,11 @@ void ReplicaController::endWithRun(const std::string& reason) {
 }
 
 kj::Promise<void> ReplicaController::checkForMove() {
-  return timer_.timeoutAfter(kLastLook, plan_.read().ignoreResult())
+  return timer_.timeoutAfter(kLastLook, document_.read().ignoreResult())
       .catch_([](kj::Exception&&) {})
       .then([this] {
         // The watch may have seen it, even if the read failed.
-        if (plan_.moved()) host_.movedAway(*plan_.moved());
+        if (document_.moved()) host_.movedAway(*document_.moved());
       });
 }
 
@@ -111,7 +111,7 @@ Status ReplicaController::withAdvice(const Status& primaryDead) const {
 }
 
 void ReplicaController::waitFor(const Status& why) {
-  if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", plan_.primaryAddress(), why.message());
+  if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", document_.primaryAddress(), why.message());
   waitsFor_ = why.message();
 }
 

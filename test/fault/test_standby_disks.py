@@ -267,7 +267,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         done = self.psd("--config", path)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("replication.wait", done.stderr)
-        self.assertIn("goes with durability.type log, not checkpoint", done.stderr)
+        self.assertIn("requires durability.type log, not checkpoint", done.stderr)
 
 
 if __name__ == "__main__":

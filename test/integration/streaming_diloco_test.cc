@@ -463,7 +463,7 @@ TEST_CASE("a trainer's own pull codec is refused where pulls are differences") {
   const Values zeros(kElements);
   const auto info = (*client)->join({Rank{0}, 1}, kLines, [&] { return std::span<const float>(zeros); });
   CHECK(info.message() ==
-        "pulls: a trainer's own codec does not go with the daemon's policy.deltas, by which they are "
+        "pulls: a trainer's own codec cannot be combined with the daemon's policy.deltas, by which they are "
         "differences in int8");
 }
 

@@ -323,9 +323,9 @@ TEST_CASE(
   has(R"({"policy": {"type": "easgd"}, "optimizer": {"type": "sgd"}})",
       "policy: policy easgd is not for embedding tables");
   has(R"({"groups": [{"match": "item", "policy": {"type": "sync", "aggregator": {"type": "median"}}}]})",
-      "groups[0].policy: table 'item' does not go with it: aggregator median");
+      "groups[0].policy: table 'item' cannot be combined with it: aggregator median");
   has(R"({"policy": {"type": "locked", "delay_compensation": {"lambda": 0.1}}})",
-      "policy: table 'item' does not go with it");
+      "policy: table 'item' cannot be combined with it");
   has(R"({"optimizer": {"type": "rowwise_adagrad"}})",
       "optimizer: rowwise_adagrad is for embedding tables alone, and 'w'");
   has(R"({"tables": [{"match": "user"}]})", "tables[0].match: user matches no table");

@@ -137,9 +137,9 @@ class AllReduce(processes.ProcessTest):
 
     def test_unsupported_settings_are_refused(self):
         daemon = self.averages(start_trainers=1)
-        for more, words in ((("--inflight", 2), ("--inflight and --prefetch do not go with policy allreduce",)),
+        for more, words in ((("--inflight", 2), ("--inflight and --prefetch cannot be combined with policy allreduce",)),
                             (("--data-plan", "dynamic"), ("--data-plan dynamic",)),
-                            (("--codec", "fp16"), ("codec 'fp16' does not go with policy allreduce",)),
+                            (("--codec", "fp16"), ("codec 'fp16' cannot be combined with policy allreduce",)),
                             (("--allreduce-host", "192.0.2.1"), ("--allreduce-host", "192.0.2.1"))):
             self.assert_fails(self.train(daemon.address, more=more), *words)
         self.assert_fails(self.start_trainer("bench", "push", "--server", daemon.address, "--seconds", 0.1), "average gradients among themselves")

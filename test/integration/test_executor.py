@@ -539,12 +539,12 @@ class Nonsense(ExecutorTest):
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
         refused(["module", "lstm_lm", "has no outputs"], "--module", "lstm_lm:candidates=8")
         refused(["stages[0]", "no layer 'fc9'", "one of fc2"], "check", "--module", "mlp", "--set", 'stages=["fc9"]')
-        refused(["micro_batches", "goes with `stages`"], "check", "--set", "micro_batches=2")
+        refused(["micro_batches", "requires `stages`"], "check", "--set", "micro_batches=2")
         refused(["device: 'gpu' is not a device; expected auto, cpu or cuda:N"], "check", "--device", "gpu")
         refused(["device: cuda:63 is not there; this machine shows "], "check", "--device", "cuda:63")
         refused(["stages[0].device: cuda:63 is not there; this machine shows "], "check", "--module", "mlp", "--set",
                 'stages=[{"layer":"fc2","device":"cuda:63"}]')
-        refused(["device: cuda:0 does not go with \"weights\": \"live\""], "--server", daemon.address, "--device", "cuda:0", "--set",
+        refused(["device: cuda:0 cannot be combined with \"weights\": \"live\""], "--server", daemon.address, "--device", "cuda:0", "--set",
                 'weights="live"')
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
         refused(["module", "lstm_lm", "has no outputs"], "check", "--module", "lstm_lm:candidates=8")

@@ -335,7 +335,7 @@ class SeveralDaemons(ProcessTest):
             (("daemons=[\"tcp://a:1\",\"tcp://*:1\"]", "index=0"), "is no address that trainers could connect to"),
             ((f"daemons={two}",), "index: is needed"),
             ((f"daemons={two}", "index=2"), "index"),
-            (("index=0",), "index: goes with `daemons`"),
+            (("index=0",), "index: requires `daemons`"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.aggregator=krum", "world_size=5"),
              "aggregator krum compares whole gradients"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.aggregator=rda", "world_size=5"),
@@ -343,7 +343,7 @@ class SeveralDaemons(ProcessTest):
             ((f"daemons={two}", "index=0", "policy.type=sync"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.on_timeout=fail"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm needs the whole gradient"),
-            ((f"daemons={two}", "index=0", 'model={"file":"m.safetensors"}'), "model: goes with one daemon"),
+            ((f"daemons={two}", "index=0", 'model={"file":"m.safetensors"}'), "model: requires a single daemon"),
         )
         for settings, complaint in wrong:
             with self.subTest(settings):

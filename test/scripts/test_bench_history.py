@@ -104,7 +104,7 @@ class Files(HistoryTest):
         for option in ("--quick", "--text"):
             done = self.bench("--json", str(self.path), option)
             self.assertEqual(done.returncode, 2)
-            self.assertIn("--json goes with neither --text nor --quick", done.stderr)
+            self.assertIn("--json cannot be combined with --text or --quick", done.stderr)
         self.assertFalse(self.path.exists())
 
     def test_the_history_of_the_page_can_be_read(self):

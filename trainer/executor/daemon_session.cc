@@ -118,7 +118,7 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
   }
   if (exclusive_ && mayWaitForTrainers(info.policy)) {
     return {ErrorCode::invalidArgument,
-            "\"exclusive\" does not go with policy " + info.policy +
+            "\"exclusive\" cannot be combined with policy " + info.policy +
                 ", under which trainers wait for each other's steps: expected hogwild or locked"};
   }
   if (mode_ == WeightsMode::live && arrays_.elements() > 0 && client_->view().empty()) {

@@ -102,9 +102,10 @@ std::string readDevice(ObjectReader& in, const std::string& fallback, WeightsMod
   if (!chosen.ok()) {
     in.fail("device", chosen.message());
   } else if (device != "auto" && !chosen->isCpu() && weights == WeightsMode::live) {
-    in.fail("device", device +
-                          " does not go with \"weights\": \"live\": the daemon's own memory is computed "
-                          "over on the CPU alone; expected cpu, or \"stashed\"");
+    in.fail("device",
+            device +
+                " cannot be combined with \"weights\": \"live\": the daemon's own memory is computed "
+                "over on the CPU alone; expected cpu, or \"stashed\"");
   }
   return device;
 }
@@ -155,7 +156,7 @@ Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
                                                                                   : WeightsMode::stashed;
   config.device = readDevice(in, config.device, config.weights);
   config.stages = readStages(in, config);
-  if (in.has("micro_batches") && config.stages.empty()) in.fail("micro_batches", "goes with `stages`");
+  if (in.has("micro_batches") && config.stages.empty()) in.fail("micro_batches", "requires `stages`");
   if (!config.stages.empty()) {
     config.microBatches = readCount(in, "micro_batches", config.microBatches, kMicroBatchesMax);
   }

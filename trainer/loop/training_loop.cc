@@ -8,6 +8,14 @@
 #include "trainer/loop/gradient_weight.h"
 
 namespace psd {
+namespace {
+
+Error combinationError(const std::string& what, const std::string& policy, const std::string& why) {
+  return {ErrorCode::invalidArgument,
+          what + " cannot be combined with policy " + policy + ", under which " + why};
+}
+
+}  // namespace
 
 TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, const LoopOptions& options)
     : client_(client),
@@ -58,32 +66,28 @@ Result<JoinInfo> TrainingLoop::join() {
 }
 
 Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
-  const auto refused = [&](const std::string& what, const std::string& why) {
-    return Error{ErrorCode::invalidArgument,
-                 what + " not go with policy " + info.policy + ", under which " + why};
+  const auto refused = [&info](const std::string& what, const std::string& why) {
+    return combinationError(what, info.policy, why);
   };
   if (options_.inflight > 0 || options_.prefetch) {
-    return refused("--inflight and --prefetch do", "trainers take local steps");
+    return refused("--inflight and --prefetch", "trainers take local steps");
   }
-  if (options_.assignedSamples) return refused("--data-plan dynamic does", "not every step is pushed");
+  if (options_.assignedSamples) return refused("--data-plan dynamic", "not every step is pushed");
   if (!model_.spec().tables.empty()) {
-    return refused("the embedding tables of model " + model_.spec().name + " do",
-                   "trainers take local steps");
+    return refused("the embedding tables of model " + model_.spec().name, "trainers take local steps");
   }
   return {};
 }
 
 Status TrainingLoop::checkAveraging(const JoinInfo& info) const {
-  const auto refused = [&](const std::string& what, const std::string& why) {
-    return Error{ErrorCode::invalidArgument,
-                 what + " not go with policy " + info.policy + ", under which " + why};
+  const auto refused = [&info](const std::string& what, const std::string& why) {
+    return combinationError(what, info.policy, why);
   };
-  if (options_.averaging == nullptr) return refused("this trainer does", "trainers average gradients");
+  if (options_.averaging == nullptr) return refused("this trainer", "trainers average gradients");
   if (options_.inflight > 0 || options_.prefetch) {
-    return refused("--inflight and --prefetch do", "each step depends on the result of the previous one");
+    return refused("--inflight and --prefetch", "each step depends on the result of the previous one");
   }
-  if (options_.assignedSamples)
-    return refused("--data-plan dynamic does", "not every trainer pushes its steps");
+  if (options_.assignedSamples) return refused("--data-plan dynamic", "not every trainer pushes its steps");
   return {};
 }
 

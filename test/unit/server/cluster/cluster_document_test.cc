@@ -72,10 +72,10 @@ TEST_CASE("a cluster document survives a round trip") {
   PSD_REQUIRE_OK(again);
   CHECK(*again == first);
 
-  for (const PlanSource source :
-       {PlanSource::daemons, PlanSource::primaryFolder, PlanSource::standbyFolder}) {
+  for (const DocumentSource source :
+       {DocumentSource::daemons, DocumentSource::primaryFolder, DocumentSource::standbyFolder}) {
     first.source = source;
-    first.saved = source != PlanSource::daemons;
+    first.saved = source != DocumentSource::daemons;
     const auto told = parseDocument(documentText(first));
     PSD_REQUIRE_OK(told);
     CHECK(*told == first);
@@ -96,7 +96,7 @@ TEST_CASE("each invalid document gets its one-line error") {
       {"\"ended\": false", "\"ended\": true, \"from_folder_of\": \"x\"",
        "from_folder_of: must be \"primary\" or \"standby\""},
       {"\"ended\": false", "\"ended\": false, \"from_folder_of\": \"primary\"",
-       "from_folder_of: goes with a run that is over (ended), and has not moved"},
+       "from_folder_of: requires a run that is over (ended), and has not moved"},
       {"\"proposal\": \"0000000000005be1\"", "\"proposal\": \"5be1\"",
        "proposal: must be 16 hexadecimal digits, not all 0, not \"5be1\""},
       {"0000000000005be1", "0000000000005BE1",
@@ -201,7 +201,7 @@ TEST_CASE("the document of a run that is over names where the model has moved to
   };
   ClusterDocument wrong = *plan;
   wrong.ended = false;
-  CHECK(refusal(wrong).find("moved: goes with a run that is over") == 0);
+  CHECK(refusal(wrong).find("moved: requires a run that is over") == 0);
   wrong = *plan;
   wrong.moved->move = 0;
   CHECK(refusal(wrong).find("moved.move: ") == 0);

@@ -147,7 +147,7 @@ TEST_CASE("each wrong value gets its one-line error") {
        "exit_when_done, save, "
        "durability, log, limits"},
       {R"({"durability": {"full_every": 2}})",
-       "durability.full_every: goes with type checkpoint or log, not with 'none'"},
+       "durability.full_every: requires type checkpoint or log, not 'none'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "full_every": 0}})",
        "durability.full_every: must be an integer from 1 to 1000, not 0"},
       {R"({"tables": [{"match": "a", "evict": {}}]})",
@@ -159,13 +159,13 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"tables": [{"match": "a", "evict": {"by": "age", "updates": 0}}]})",
        "tables[0].evict.updates: must be an integer from 1 to 549755813888, not 0"},
       {R"({"tables": [{"match": "a", "evict": {"by": "age", "updates": 9, "below": 1}}]})",
-       "tables[0].evict.below: goes with by norm, not with 'age'"},
+       "tables[0].evict.below: requires by norm, not 'age'"},
       {R"({"tables": [{"match": "a", "evict": {"by": "norm"}}]})",
        "tables[0].evict.below: is needed: the norm from which a row stays"},
       {R"({"tables": [{"match": "a", "evict": {"by": "norm", "below": -1}}]})",
        "tables[0].evict.below: must be a number from 0 to 1000000, not -1"},
       {R"({"tables": [{"match": "a", "max_rows": 5, "evict": {"by": "least_recent", "updates": 3}}]})",
-       "tables[0].evict.updates: goes with by age or norm, not with 'least_recent'"},
+       "tables[0].evict.updates: requires by age or norm, not 'least_recent'"},
       {R"({"tables": [{"match": "a", "evict": {"by": "age", "update": 3}}]})",
        "tables[0].evict.update: unknown key; did you mean 'updates'?"},
       {R"({"tables": [{"match": "a", "admit": {}}]})",
@@ -179,13 +179,12 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"tables": [{"match": "a", "admit": {"probability": 1.5}}]})",
        "tables[0].admit.probability: must be a number from 0 to 1, not 1.5"},
       {R"({"tables": [{"match": "a", "admit": {"probability": 0.5, "counters": 64}}]})",
-       "tables[0].admit.counters: goes with after_pushes, not with 'probability'"},
-      {R"({"durability": {"path": "x"}})",
-       "durability.path: goes with type checkpoint or log, not with 'none'"},
+       "tables[0].admit.counters: requires after_pushes, not 'probability'"},
+      {R"({"durability": {"path": "x"}})", "durability.path: requires type checkpoint or log, not 'none'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "segment_bytes": 65536}})",
-       "durability.segment_bytes: goes with type log, not with 'checkpoint'"},
+       "durability.segment_bytes: requires type log, not 'checkpoint'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "every_bytes": 65536}})",
-       "durability.every_bytes: goes with type log, not with 'checkpoint'"},
+       "durability.every_bytes: requires type log, not 'checkpoint'"},
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": 1000}, "policy": {"type": "locked"}})",
        "durability.every_bytes: must be \"auto\", 0 or an integer from 65536 to 1099511627776, not 1000"},
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": "some"}})",
@@ -233,13 +232,15 @@ TEST_CASE("each wrong value gets its one-line error") {
        "world_size: 2 trainers and 2 backup_trainers of policy 'sync': a round would take one gradient and "
        "drop the others; expected fewer backup_trainers"},
       {R"({"codecs": {"push": {"default": "dgc"}}, "optimizer": {"type": "sgd", "momentum": 0.9}})",
-       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
+       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which cannot be combined "
+       "with "
        "that of "
-       "optimizer 'sgd lr=0.01 momentum=0.9'; dgc:momentum=0 goes with any"},
+       "optimizer 'sgd lr=0.01 momentum=0.9'; dgc:momentum=0 works with any"},
       {R"({"codecs": {"push": {"default": "dgc"}}, "policy": {"type": "easgd"}})",
-       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
+       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which cannot be combined "
+       "with "
        "policy "
-       "'easgd', whose trainers push no gradients; dgc:momentum=0 goes with any"},
+       "'easgd', whose trainers push no gradients; dgc:momentum=0 works with any"},
       {R"({"policy": {"type": "diloco"}})",
        "optimizer: must be given under policy diloco: it steps with what trainers come to in `period` steps "
        "of "
@@ -278,7 +279,7 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {}})",
        "policy.clip: is for gradients; under this policy trainers push differences of parameters"},
       {R"({"policy": {"type": "async_diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
-       "groups: do not go with policy async_diloco, whose trainers take steps of the whole model by "
+       "groups: cannot be combined with policy async_diloco, whose trainers take steps of the whole model by "
        "themselves"},
       {R"({"policy": {"type": "locked"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco"}}]})",
        "groups[0].policy: policy diloco is for the whole model, whose trainers take steps by themselves: "
@@ -313,9 +314,10 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"policy": {"type": "diloco", "deltas": "topk"}, "optimizer": {}})",
        R"(policy.deltas: must be one of "none", "int8", "int4", "e3m0", not "topk")"},
       {R"({"policy": {"type": "diloco", "deltas": "e3m0"}, "optimizer": {}, "codecs": {"pull": {"default": "int8"}}})",
-       "codecs.pull.default: does not go with policy.deltas, by which pulls are differences"},
+       "codecs.pull.default: cannot be combined with policy.deltas, by which pulls are differences"},
       {R"({"policy": {"type": "diloco", "fragments": 2}, "optimizer": {}, "groups": [{"match": "w"}]})",
-       "policy.fragments: does not go with `groups`, each of which is a fragment, as is what they leave to "
+       "policy.fragments: cannot be combined with `groups`, each of which is a fragment, as is what they "
+       "leave to "
        "the top level"},
       {R"({"daemons": ["unix:///a", "unix:///b"], "index": 0, "optimizer": {},
            "policy": {"type": "diloco", "fragments": 2, "round_timeout_ms": 9}})",

@@ -68,7 +68,7 @@ TEST_CASE("each wrong engine gets its one-line error") {
        "engine.user: the password would go to http://10.0.0.1:2379 in the clear: take https://, or say "
        "\"insecure\": true (--insecure) on a network that you trust"},
       {both + R"(, "tls": {"ca": "ca.pem"})",
-       "engine.tls: goes with endpoints https://, of which there is none"},
+       "engine.tls: requires endpoints https://, of which there is none"},
       {R"("prefix": "/psd", "endpoints": ["https://a"], "tls": {"key": "k"})",
        "engine.tls.certificate: is needed: certificate and key go together"},
       {R"("prefix": "/psd", "endpoints": ["https://a"], "tls": {"certificate": "c"})",
@@ -94,11 +94,11 @@ TEST_CASE("each wrong replication gets its one-line error") {
   const std::string locked = R"("policy": {"type": "locked"}, )" + engine;
   const auto [keys, message] = GENERATE_COPY(table<std::string, std::string>({
       {R"("replication": {"wait": "none"})",
-       "replication: goes with `engine`: without one a daemon has no standby"},
+       "replication: requires `engine`: without one a daemon has no standby"},
       {locked + R"(, "replication": {"wait": "disk"})",
        "replication.wait: must be one of \"standby\", \"standby_and_disk\", \"none\", not \"disk\""},
       {locked + R"(, "replication": {"wait": "standby_and_disk"})",
-       "replication.wait: \"standby_and_disk\" waits for the log on the disk, so it goes with "
+       "replication.wait: \"standby_and_disk\" waits for the log on the disk, so it requires "
        "durability.type "
        "log, not none"},
       {locked + R"(, "replication": {"silence_ms": 100})",
@@ -109,7 +109,7 @@ TEST_CASE("each wrong replication gets its one-line error") {
       {locked + R"(, "replication": {"addresses": ["tcp://*:5500"]})",
        "replication.addresses[0]: \"tcp://*:5500\" cannot be dialled: it needs a host and a port"},
       {R"("policy": {"type": "locked", "clip": {"value": 1}}, )" + engine,
-       "engine: a standby gets gradients as they were pushed, so it does not go with policy.clip or "
+       "engine: a standby gets gradients as they were pushed, so it cannot be combined with policy.clip or "
        "policy.delay_compensation"},
   }));
   INFO(keys);

@@ -68,7 +68,7 @@ TEST_CASE("after a run that is over the daemon that has all of it starts the nex
 
 TEST_CASE("no daemon starts automatically from a document restored from a folder") {
   EndedRun guess = kRun;
-  guess.source = PlanSource::primaryFolder;
+  guess.source = DocumentSource::primaryFolder;
   CHECK_FALSE(startDelay(guess, primarys(kPrimary, 3), kRules));
   CHECK_FALSE(startDelay(guess, {}, kRules));
   CHECK(startDelay(guess, {.record = {}, .chosen = true}, kRules) == milliseconds(0));
@@ -78,7 +78,7 @@ TEST_CASE("no daemon starts automatically from a document restored from a folder
   CHECK(isNewerThan({kOther, 4}));
   CHECK_FALSE(isNewerThan({kOther, 3}));
   CHECK_FALSE(isNewerThan({kOther, 3, true}));
-  guess.source = PlanSource::standbyFolder;
+  guess.source = DocumentSource::standbyFolder;
   CHECK(isNewerThan({kOther, 3}));
   CHECK_FALSE(isNewerThan({kOther, 3, true}));
   CHECK_FALSE(isNewerThan({}));  // cannot be read
@@ -135,7 +135,7 @@ TEST_CASE("replica, rule 11: after a run that is over") {
 TEST_CASE("replica, rule 11: without a cluster document") {
   SECTION("a folder's state is written before a daemon starts without a document") {
     Started stranger({}, primarys(kOther, 4), "swap 0 guess 4:13");
-    ClusterView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
+    ClusterView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, DocumentSource::primaryFolder}};
     CHECK(text(stranger.state.swapWon(told, stranger.now)) == "");
     CHECK(stranger.after(milliseconds(60'000)) == "");
     SECTION("and an operator decides") {
@@ -146,7 +146,7 @@ TEST_CASE("replica, rule 11: without a cluster document") {
     }
   }
   SECTION("a later state replaces another one") {
-    ClusterView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
+    ClusterView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, DocumentSource::primaryFolder}};
     ReplicaState state(kMe, kRules, TimePoint{});
     CHECK(text(state.start(told, 0, TimePoint{}, primarys(kPrimary, 5))) == "swap 1 guess 5:7");
   }

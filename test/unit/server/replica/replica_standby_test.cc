@@ -52,7 +52,7 @@ TEST_CASE("replica, rule 10: no daemon makes itself primary of a lost document")
     CHECK(one.state.takes(kPrimary, 1));
     CHECK(one.refuses() == "close replication, swap 4 4:9+none");
   }
-  const ClusterView guess{4, 0, {}, {}, EndedRun{1, kPrimary, {}, true, PlanSource::primaryFolder}};
+  const ClusterView guess{4, 0, {}, {}, EndedRun{1, kPrimary, {}, true, DocumentSource::primaryFolder}};
   SECTION("it is dead: what is known of the document, and an operator decides") {
     CHECK(one.refuses() == "swap 3 guess 1:7");
     CHECK(text(one.state.swapWon(guess, one.now)) == "");

@@ -116,7 +116,7 @@ TEST_CASE("without a document a folder's state is written, and replaced by the p
   CHECK_FALSE(gone.ended);
   const ClusterView nothing = pair.read(pair.other);
   const DaemonId saved{77};
-  const EndedRun told{3, saved, {}, true, PlanSource::primaryFolder};
+  const EndedRun told{3, saved, {}, true, DocumentSource::primaryFolder};
   const auto guess = pair.swapped(pair.other, nothing.revision, {0, 0, {}, {}, told});
   CHECK(guess.won);
   CHECK(guess.plan.ended == told);

@@ -172,7 +172,7 @@ TEST_CASE("local steps do not overlap with transfers") {
     REQUIRE_FALSE(joined.ok());
     CHECK(joined.error().code == ErrorCode::invalidArgument);
     CHECK(joined.message() ==
-          "--inflight and --prefetch do not go with policy fake, under which trainers take local "
+          "--inflight and --prefetch cannot be combined with policy fake, under which trainers take local "
           "steps");
   }
 }

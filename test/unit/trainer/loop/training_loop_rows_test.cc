@@ -227,7 +227,8 @@ TEST_CASE("tables are not supported by policies of local steps") {
   const auto train = ratings(400);
   TrainingLoop loop(client, model, *train, alone(20, 1));
   CHECK(loop.join().message() ==
-        "the embedding tables of model factors do not go with policy fake, under which trainers take local "
+        "the embedding tables of model factors cannot be combined with policy fake, under which trainers "
+        "take local "
         "steps");
 }
 
