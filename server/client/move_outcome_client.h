@@ -5,7 +5,7 @@
 #include "common/auth/credentials.h"
 #include "common/status/status.h"
 #include "server/move/move_mark.h"
-#include "server/move/move_outcome.h"
+#include "server/serving/move_record.h"
 
 namespace psd {
 

@@ -6,7 +6,7 @@
 
 #include "common/auth/credentials.h"
 #include "common/wire/stop_signal.h"
-#include "server/serving/primary_connection.h"
+#include "server/cluster/primary_connection.h"
 
 namespace psd {
 

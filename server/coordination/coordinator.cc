@@ -25,14 +25,16 @@ constexpr SessionId kPriorRunTrainers{0};
 
 }  // namespace
 
-Coordinator::Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics)
+Coordinator::Coordinator(const RunTerms& terms, ServingState& serving, Hosting& hosting,
+                         DaemonMetrics& metrics)
     : terms_(terms),
+      serving_(serving),
       hosting_(hosting),
       metrics_(metrics),
       roster_(terms.worldSize, terms.worldSizeMin),
       leases_({terms.lease, terms.grace}),
       samples_(hosting),
-      pause_(hosting, [this] { return trainersIn(); }),
+      pause_(serving, hosting, [this] { return trainersIn(); }),
       finished_(hosting),
       processes_(hosting),
       daemonId_(drawId()),
@@ -65,13 +67,15 @@ bool Coordinator::begin(const PriorRun& prior) {
 kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::vector<HeldSamples> held,
                                                     ModelSpec model) {
   if (end_.requested()) return Result<SessionGrant>(end_.error());
-  if (const uint64_t move = std::exchange(candidate.move, 0); move != 0 && moved_) {
-    return moved_(move).then(
+  if (const uint64_t move = std::exchange(candidate.move, 0); move != 0 && commitArrival_) {
+    return commitArrival_(move).then(
         [this, candidate = std::move(candidate), held = std::move(held), model = std::move(model)]() mutable {
           return join(std::move(candidate), std::move(held), std::move(model));
         });
   }
-  if (const auto away = rejectionReason()) return Result<SessionGrant>(*away);
+  if (const auto why = serving_.rejection(ServingState::Peer::returningTrainer)) {
+    return Result<SessionGrant>(*why);
+  }
   if (model.empty()) {
     return Result<SessionGrant>(ErrorCode::invalidArgument,
                                 "a trainer's model has at least one tensor or table");
@@ -155,7 +159,6 @@ Error Coordinator::rejectForeignAttach(const AttachRequest& request) {
 }
 
 Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<HeldSamples>& held) {
-  if (end_.requested()) return end_.error();
   if (const std::string* by = removerOf(candidate)) {
     return Error{
         ErrorCode::rankTaken,
@@ -165,7 +168,8 @@ Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<H
   const bool resumes = itself && candidate.incarnation != 0 &&
                        roster_.sessions().at(*itself).incarnation == candidate.incarnation &&
                        mayResume(roster_.sessions().at(*itself).owner, candidate.owner);
-  if (const auto why = pause_.refusal(resumes)) return *why;
+  using Peer = ServingState::Peer;
+  if (const auto why = serving_.rejection(resumes ? Peer::returningTrainer : Peer::trainer)) return *why;
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > terms_.ranksMax) {
@@ -263,7 +267,7 @@ SessionGrant Coordinator::describe(SessionId id, ModelInitialization::Role role)
           .attachment = session.fence->attachment,
           .worldSize = session.candidate.worldSize,
           .daemonId = daemonId_,
-          .primaryTerm = term_,
+          .primaryTerm = serving_.term(),
           .continuesRun = continuesRun_,
           .codec = session.candidate.codec,
           .pullCodec = session.candidate.pullCodec};
@@ -319,7 +323,7 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   if (entry == sessions_.end() || entry->second.fence->attachment != attachment) return;
   leases_.disconnected(session);
   const Candidate& trainer = entry->second.candidate;
-  if (end_.restarting() || handedOver_) {  // the trainer stays joined, so that no round closes without it
+  if (serving_.continuesElsewhere()) {  // the trainer stays joined, so that no round closes without it
     const uint64_t steps = entry->second.process.counters->step.value();
     logLine(spdlog::level::info, fieldsOf("disconnected", trainer, steps),
             "{} disconnected after {} steps, to reconnect to the next daemon", named(trainer), steps);
@@ -362,7 +366,7 @@ void Coordinator::endDisconnected() {
 }
 
 void Coordinator::endExpired() {
-  if (end_.restarting() || handedOver_) return;
+  if (serving_.continuesElsewhere()) return;
   for (SessionId session : leases_.expired()) {
     if (session == kPriorRunTrainers) {
       dropPriorRunTrainers();
@@ -435,9 +439,10 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   hosting_.sessionEnded(process.id);
   leases_.release(session);
   const uint64_t steps = process.counters->step.value();
-  if (how == Departure::left || pause_.moved()) {
-    const std::string line = fmt::format("{} left after {} steps{}", rankText(gone.rank), steps,
-                                         pause_.moved() ? ", to continue where the model is now" : "");
+  if (how == Departure::left || serving_.outgoing().moved()) {
+    const std::string line =
+        fmt::format("{} left after {} steps{}", rankText(gone.rank), steps,
+                    serving_.outgoing().moved() ? ", to continue where the model is now" : "");
     note(spdlog::level::info, fieldsOf("left", gone, steps), line);
   } else {
     const std::string line = fmt::format("{} is lost after {} steps: {}", named(gone), steps, why);
@@ -524,6 +529,7 @@ void Coordinator::logOperatorRequest(const std::string& what, const std::string&
 
 void Coordinator::requestStop(std::string reason, EndOf what, const std::string& by) {
   const bool begins = end_.request(std::move(reason), what, !sessions_.empty());
+  serving_.stop(end_.error(), end_.restarting());
   samples_.endWaits(end_.error());
   endMove({});
   if (!begins) return;

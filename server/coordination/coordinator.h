@@ -29,6 +29,7 @@
 #include "server/membership/roster.h"
 #include "server/membership/session_fence.h"
 #include "server/metrics/counters.h"
+#include "server/serving/serving_state.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
@@ -99,24 +100,20 @@ struct AttachRequest {
 /// Owned by the control loop's thread, on which every method is called.
 class Coordinator final {
  public:
-  /// `hosting` and `metrics` outlive it.
-  Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics);
+  /// `serving`, `hosting` and `metrics` outlive it.
+  Coordinator(const RunTerms& terms, ServingState& serving, Hosting& hosting, DaemonMetrics& metrics);
 
   /// Resumes from the state that the previous daemon saved; with exitWhenDone, requests the end if all
   /// trainers have departed. Call once, before any trainer joins. False if `prior.departed` belongs to
   /// another run and must be discarded.
   bool begin(const PriorRun& prior);
-  /// While `door` returns an Error, every join is rejected with it. Call before any trainer joins.
-  void setAdmissionCheck(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
-  /// Why joins are rejected; nothing if they are admitted.
-  std::optional<Error> rejectionReason() const { return door_ ? door_() : std::nullopt; }
-  /// A join that names the move by which the model arrived here first waits for `moved(move)`.
-  void afterMove(std::function<kj::Promise<void>(uint64_t move)> moved) { moved_ = std::move(moved); }
-  /// Another daemon serves the run from now on: a trainer that disconnects continues there and is not lost,
-  /// and the run does not end here.
-  void handOver() { handedOver_ = true; }
-  /// Sets the term in which the daemon serves.
-  void setTerm(uint64_t term) { term_ = term; }
+  /// A join that names the move by which the model arrived here first waits for `commit(move)`. Call before
+  /// any trainer joins.
+  void onArrival(std::function<kj::Promise<void>(uint64_t move)> commit) {
+    commitArrival_ = std::move(commit);
+  }
+  /// Whether this daemon serves. Changed by the moves, the replica set and the daemon itself.
+  ServingState& serving() { return serving_; }
   uint64_t daemonId() const { return daemonId_; }
   /// The trainers that have departed.
   Departed departed() const { return {roster_.worldSize(), roster_.departed()}; }
@@ -243,6 +240,7 @@ class Coordinator final {
   void endExpired();
 
   RunTerms terms_;
+  ServingState& serving_;
   Hosting& hosting_;
   DaemonMetrics& metrics_;
   Roster roster_;
@@ -261,10 +259,7 @@ class Coordinator final {
   };
   std::deque<Removed> removed_;  // the newest
   const uint64_t daemonId_;
-  std::function<std::optional<Error>()> door_;
-  std::function<kj::Promise<void>(uint64_t)> moved_;
-  uint64_t term_ = 0;
-  bool handedOver_ = false;
+  std::function<kj::Promise<void>(uint64_t)> commitArrival_;
   bool continuesRun_ = false;  // PriorRun::continuesRun
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();

@@ -15,7 +15,6 @@ constexpr size_t kReasonBytesMax = 300;
 
 void MoveQuiescence::begin(const MoveNotice& notice) {
   notice_ = notice;
-  allQuiesced_ = false;
   impossible_.reset();
   auto asking = std::exchange(asking_, {});
   for (auto& [known, fulfiller] : asking) fulfiller->fulfill(MoveNotice(notice));
@@ -82,16 +81,11 @@ void MoveQuiescence::look() {
     const bool all = std::ranges::all_of(
         in, [&](const auto& trainer) { return quiescedTrainers_.contains(trainer.session); });
     if (!all) return;
-    allQuiesced_ = true;
+    serving_.move([](OutgoingMoveState& move) { move.settle(); });
     auto found = kj::mv(*waiter);
     waiter_ = nullptr;
     found->fulfill(Status());
   }
-}
-
-std::optional<Error> MoveQuiescence::refusal(bool resumes) const {
-  if (!underWay() || (resumes && !allQuiesced_)) return {};
-  return Error{ErrorCode::unavailable, "the model is about to move to other daemons; try again"};
 }
 
 void MoveQuiescence::giveUp(const Error& why) {
@@ -104,15 +98,12 @@ void MoveQuiescence::giveUp(const Error& why) {
 }
 
 void MoveQuiescence::end(const DaemonAddresses& movedTo) {
-  if (!underWay() || (deciding_ && movedTo.empty())) return;
-  deciding_ = false;
-  moved_ = !movedTo.empty();
+  if (!underWay() || (serving_.undecided() && movedTo.empty())) return;
   notice_ = {};
-  allQuiesced_ = false;
   giveUp({ErrorCode::unavailable, "the move was aborted"});
   auto aside = std::exchange(quiescedTrainers_, {});
   for (auto& [session, each] : aside) {
-    if (!moved_) hosting_.includeInRounds(each.trainer);
+    if (movedTo.empty()) hosting_.includeInRounds(each.trainer);
     each.fulfiller->fulfill(Answer(movedTo));
   }
 }

@@ -12,6 +12,7 @@
 #include "common/status/status.h"
 #include "common/types/daemon_addresses.h"
 #include "server/coordination/hosting.h"
+#include "server/serving/serving_state.h"
 
 namespace psd {
 
@@ -31,9 +32,9 @@ class MoveQuiescence final {
   using Answer = Result<DaemonAddresses>;
   using Trainers = std::vector<TrainerRef>;
 
-  /// `hosting` outlives it. `trainers` returns the joined trainers.
-  MoveQuiescence(Hosting& hosting, std::function<Trainers()> trainers)
-      : hosting_(hosting), trainers_(std::move(trainers)) {}
+  /// `serving` and `hosting` outlive it. `trainers` returns the joined trainers.
+  MoveQuiescence(ServingState& serving, Hosting& hosting, std::function<Trainers()> trainers)
+      : serving_(serving), hosting_(hosting), trainers_(std::move(trainers)) {}
 
   /// Announces a move to the trainers.
   void begin(const MoveNotice& notice);
@@ -47,18 +48,10 @@ class MoveQuiescence final {
   void resumeTrainer(SessionId session);
   /// Re-evaluates after a change of the joined trainers.
   void look();
-  /// Why a trainer is rejected now. `resumes`: it resumes an existing session.
-  std::optional<Error> refusal(bool resumes) const;
-  /// The commit is in progress (`underWay`) or over: until it is over, end() does not resume trainers here.
-  void decide(bool underWay) { deciding_ = underWay; }
-  /// The move is over; see Answer.
+  /// The move is over; see Answer. Trainers stay quiesced while it is unknown whether the model has moved.
   void end(const DaemonAddresses& movedTo);
 
   bool underWay() const { return notice_.move != 0; }
-  /// Whether all are quiesced: nothing changes until end().
-  bool still() const { return allQuiesced_; }
-  /// Whether other daemons serve the model now.
-  bool moved() const { return moved_; }
   /// The ranks that are not quiesced, human-readable: "0, 3".
   std::string missing() const;
 
@@ -71,12 +64,12 @@ class MoveQuiescence final {
   void dropped(SessionId session, uint64_t number);
   void giveUp(const Error& why);
 
+  ServingState& serving_;
   Hosting& hosting_;
   const std::function<Trainers()> trainers_;
   MoveNotice notice_;
   std::map<SessionId, Quiesced> quiescedTrainers_;
   uint64_t calls_ = 0;
-  bool allQuiesced_ = false, moved_ = false, deciding_ = false;
   std::optional<Error> impossible_;
   std::vector<std::pair<uint64_t, kj::Own<kj::PromiseFulfiller<MoveNotice>>>> asking_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> waiter_;

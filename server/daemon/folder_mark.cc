@@ -8,7 +8,7 @@
 #include "common/config/object_reader.h"
 #include "common/os/text_file.h"
 #include "server/checkpoint/sealed_json.h"
-#include "server/serving/replica_text.h"
+#include "server/cluster/replica_text.h"
 
 namespace psd {
 namespace {

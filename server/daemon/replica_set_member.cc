@@ -68,16 +68,13 @@ Result<std::unique_ptr<ServerReplicaSet>> ReplicaSetMember::make(Server& server,
                         reachableAt(server.addresses(), config.replication),
                         fmt::format("psd on {} (process {})", hostName(), getpid())};
   side->member_ = std::make_unique<ReplicaController>(
-      std::move(terms), DaemonId{server.coordinator().daemonId()}, *side->engine_, *side, server.replicator(),
+      std::move(terms), DaemonId{server.coordinator().daemonId()}, *side->engine_, server.serving(), *side,
+      server.replicator(),
       [credentials](PrimaryDial dial) {
         return std::make_unique<PrimaryClient>(std::move(dial), credentials, kDialTime);
       },
       timer);
   server.administration().setReplicaSet(side->member_.get());
-  server.setAdmissionCheck([member = side->member_.get()]() -> std::optional<Error> {
-    if (member->serves() > 0) return {};
-    return member->rejectionReason();
-  });
   return std::unique_ptr<ServerReplicaSet>(std::move(side));
 }
 
@@ -93,23 +90,19 @@ ReplicaSetMember::ReplicaSetMember(Server& server, Env& env, std::unique_ptr<Eng
   server_.host().beforeCheckpointAnnounced([mark = mark_] { return mark->write(); });
 }
 
-ReplicaSetMember::~ReplicaSetMember() noexcept(false) {
-  server_.coordinator().setAdmissionCheck(nullptr);
-  server_.administration().setReplicaSet(nullptr);
-}
+ReplicaSetMember::~ReplicaSetMember() noexcept(false) { server_.administration().setReplicaSet(nullptr); }
 
 void ReplicaSetMember::start() { member_->start(mark_->read(), psd::wasRestarted()); }
 
 bool ReplicaSetMember::continuesElsewhere() const {
   const ReplicaSetStatus status = member_->status();
   const bool inSync = !status.standby.empty() && status.standby == status.follower;
-  return member_->serves() == 0 || inSync;
+  return server_.serving().term() == 0 || inSync;
 }
 
 // --- As primary ----------------------------------------------------------------------------------------
 
 Status ReplicaSetMember::serve(uint64_t term) {
-  server_.coordinator().setTerm(term);
   mark_->setTerm(term);
   PSD_RETURN_IF_ERROR(server_.resumeUnlessArriving());
   logMarkFailure(mark_->write());
@@ -118,7 +111,6 @@ Status ReplicaSetMember::serve(uint64_t term) {
 }
 
 void ReplicaSetMember::continueServing(uint64_t term) {
-  server_.coordinator().setTerm(term);
   mark_->setTerm(term);
   logMarkFailure(mark_->renew());
 }
@@ -132,7 +124,7 @@ bool ReplicaSetMember::saves() const { return server_.loaded().config.durability
 
 bool ReplicaSetMember::hasValues() const {
   // A model that arrived by an uncommitted move must not be replicated.
-  return server_.host().models().ready() && !server_.moveUnderWay();
+  return server_.host().models().ready() && !server_.serving().incoming().underWay();
 }
 
 kj::Promise<Result<std::string>> ReplicaSetMember::sendCopy(std::shared_ptr<ImageStream> to) {
@@ -145,8 +137,6 @@ kj::Promise<Result<std::string>> ReplicaSetMember::sendCopy(std::shared_ptr<Imag
 kj::Promise<bool> ReplicaSetMember::closeGates() { return server_.closeGates(); }
 
 void ReplicaSetMember::openGates() { server_.openGates(); }
-
-void ReplicaSetMember::handOver() { server_.coordinator().handOver(); }
 
 void ReplicaSetMember::disconnectTrainers() { server_.disconnectTrainers(); }
 
@@ -171,8 +161,6 @@ Result<LoadedConfig> ReplicaSetMember::withPrimaryRules(const Json& rules) const
                "the primary's configuration is invalid on this daemon: " + loaded.message()};
 }
 
-bool ReplicaSetMember::follows() const { return member_->serves() == 0; }
-
 void ReplicaSetMember::setOwnConfig(const Json& effective) {
   {
     const std::lock_guard hold(mutex_);
@@ -182,7 +170,7 @@ void ReplicaSetMember::setOwnConfig(const Json& effective) {
 }
 
 std::vector<std::string> ReplicaSetMember::lowerLimits() const {
-  if (!follows()) return {};
+  if (server_.serving().term() > 0) return {};
   const std::lock_guard hold(mutex_);
   return psd::lowerLimits(primaryConfig_, ownConfig_);
 }
@@ -243,7 +231,6 @@ void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
     const Status removed = removeMoveMark(env_, durability.path, kArrivingName);
     if (!removed.ok()) return server_.fail(removed);
   }
-  server_.coordinator().setTerm(term);
   mark_->setTerm(term);
   // Before a push of this term is answered, since an existing log in the folder continues with that push.
   logMarkFailure(mark_->renew());
@@ -251,7 +238,7 @@ void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
   server_.coordinator().begin(prior);
 }
 
-void ReplicaSetMember::movedAway(const RecordedMove& moved) { server_.adoptMove({moved.move, moved.to, {}}); }
+void ReplicaSetMember::movedAway(const RecordedMove& moved) { server_.adoptMove(moved); }
 
 void ReplicaSetMember::exitWithPrimary(const std::string& reason) {
   if (!server_.coordinator().end().requested())

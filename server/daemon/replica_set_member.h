@@ -26,7 +26,6 @@ class ReplicaSetMember final : public ServerReplicaSet, public DaemonControl {
   void start() override;
   ReplicaController& member() override { return *member_; }
   bool continuesElsewhere() const override;
-  bool follows() const override;
   void setOwnConfig(const nlohmann::ordered_json& effective) override;
   std::vector<std::string> lowerLimits() const override;
 
@@ -46,7 +45,6 @@ class ReplicaSetMember final : public ServerReplicaSet, public DaemonControl {
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
   kj::Promise<bool> closeGates() override;
   void openGates() override;
-  void handOver() override;
   void disconnectTrainers() override;
   Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t term) override;
   void showCopy() override;

@@ -24,11 +24,6 @@ constexpr auto kTick = 20 * kj::MILLISECONDS;                // while a policy h
 constexpr std::chrono::milliseconds kAskLeadTimeout{2'000};  // timeout for the outcome of a move
 constexpr auto kTickIdle = 250 * kj::MILLISECONDS;           // while none has
 
-Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) {
-  PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials({.token = ""}, std::getenv));
-  return askMoveOutcome(lead, move, credentials.tls, kAskLeadTimeout);
-}
-
 }  // namespace
 
 RunTerms runTermsOf(const DaemonConfig& config) {
@@ -54,34 +49,17 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       reports_(kj::getCurrentThreadExecutor(), coordinator_),
       host_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_,
             budgets_, reports_, replicator_),
-      coordinator_(runTermsOf(loaded_.config), host_, counters_),
+      coordinator_(runTermsOf(loaded_.config), serving_, host_, counters_),
       controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
-      administration_(
-          controlLoop_, [this] { return status(); }, [this](const std::string& by) { return reload(by); },
-          [this](const std::string& assignment, const std::string& by) { return set(assignment, by); },
-          [this](const std::string& assignment) { return checkChange(assignment); }),
-      environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_},
-      outgoing_(coordinator_, host_, env, *environment_.config, environment_.movedAway,
-                {[this] { return closeGates(); },
-                 [this] {
-                   if (!coordinator_.end().restarting()) openGates();
-                 },
-                 [this] { return reloading_; }, [this] { return reachableAt(); },
-                 [this](const MoveMark& mark) {
-                   return group_->member().moveAway({mark.move, mark.to});
-                 },
-                 askLead},
-                io.provider->getTimer()),
-      incoming_(coordinator_, host_, env, *environment_.config,
-                {[this] { return reloading_; },
-                 [this]() -> std::optional<Error> {
-                   if (!group_ || group_->member().serves() > 0) return {};
-                   return group_->member().rejectionReason();
-                 },
-                 [this] { return prepare(); }, askLead},
-                io.provider->getTimer()) {}
+      administration_(controlLoop_, *this),
+      environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_,
+                   serving_.view()},
+      outgoing_(coordinator_, host_, env, *environment_.config, *this, io.provider->getTimer()),
+      incoming_(coordinator_, host_, env, *environment_.config, *this, io.provider->getTimer()) {
+  coordinator_.onArrival([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
+}
 
-Server::~Server() {
+Server::~Server() noexcept(false) {
   listeners_.clear();
   group_ = nullptr;
   // Only after a failed start or an exception; an orderly shutdown has stopped the threads already.
@@ -125,22 +103,14 @@ Status Server::start() {
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
   if (!group_) return {};
-  // A daemon whose model has moved does not participate: if the engine has lost the cluster document that
-  // records the move, the daemon would write a new one, and serve.
-  if (outgoing_.moved()) {
-    group_->member().startMoved();
-  } else {
-    group_->start();
-  }
+  group_->start();
   return {};
 }
 
 kj::Promise<void> Server::keepTicking() {
   // During a shutdown no round closes by time: it either continues with the next daemon, or its waits have
   // been ended.
-  const bool serves =
-      !coordinator_.rejectionReason() && !coordinator_.end().requested() && !outgoing_.still();
-  const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
+  const auto interval = serving_.mayUpdate() && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
   gradientRate_.note(counters_.gradients.value(), steadyMs());
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
@@ -179,25 +149,12 @@ Status Server::prepareAlone() {
         "may have newer state; configure engine to start the replica set",
         durability.path);
   }
-  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(resumeUnlessArriving());
-  setAdmissionCheck(nullptr);
-  return {};
+  return serving_.outgoing().moved() ? Status() : resumeUnlessArriving();
 }
 
 Status Server::resumeUnlessArriving() {
   PSD_RETURN_IF_ERROR(incoming_.look());
-  return incoming_.waits() ? Status() : prepare();
-}
-
-void Server::setAdmissionCheck(std::function<std::optional<Error>()> closed) {
-  coordinator_.setAdmissionCheck([this, closed = std::move(closed)]() -> std::optional<Error> {
-    if (const auto moved = outgoing_.rejectionReason()) return moved;
-    if (closed) {
-      if (const auto why = closed()) return why;
-    }
-    return incoming_.rejectionReason();
-  });
-  coordinator_.afterMove([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
+  return serving_.incoming().unread() ? Status() : prepare();
 }
 
 std::vector<Address> Server::addresses() const { return addresses_; }
@@ -214,6 +171,15 @@ std::vector<std::string> Server::reachableAt() const {
     if (!known && texts.size() < kMoveLeadAddressesMax) texts.push_back(text);
   }
   return texts;
+}
+
+kj::Promise<Result<bool>> Server::recordMove(const RecordedMove& move) {
+  return group_->member().moveAway(move);
+}
+
+Result<MoveOutcome> Server::askLead(const MoveLead& lead, uint64_t move) const {
+  PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials({.token = ""}, std::getenv));
+  return askMoveOutcome(lead, move, credentials.tls, kAskLeadTimeout);
 }
 
 kj::Promise<void> Server::watchLeases() {
@@ -280,7 +246,7 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiesced) {
       })
       .then([this](bool settled) {
         warnIfUnsettled(settled);
-        environment_.closed = true;
+        serving_.close();
         // A round that a departure closed is applied on this loop, which whenQuiesced() blocks: the
         // checkpoint would wait forever for a lock that the round holds.
         return host_.models().quiesce();
@@ -356,7 +322,7 @@ kj::Promise<bool> Server::drain() {
         });
   }
   listeners_.clear();
-  environment_.draining = true;
+  serving_.drain();
   coordinator_.endDisconnected();
   host_.models().endWaits(coordinator_.end().error());
   // Gradients that wait at a gate are refused.
@@ -463,15 +429,19 @@ DaemonStatus Server::status() const {
     if (const std::string state = status.replicaSet->stateAsReplica(); !state.empty()) status.state = state;
     if (status.model && status.state == "standby") status.model->ready = true;  // the copy of the primary's
   }
-  if (outgoing_.moved()) {
-    status.state = "moved";
-    for (const auto& addresses : environment_.movedAway.get().to) {
-      status.movedTo.push_back(joined(addresses, ","));
-    }
-  } else if (incoming_.rejectionReason()) {
-    status.state = "arriving";
-  } else if (outgoing_.underWay() && status.state == "serving") {
-    status.state = "moving";
+  switch (serving_.phase()) {
+    case ServingPhase::moved:
+      status.state = "moved";
+      for (const auto& addresses : serving_.outgoing().move().to) {
+        status.movedTo.push_back(joined(addresses, ","));
+      }
+      break;
+    case ServingPhase::arriving: status.state = "arriving"; break;
+    case ServingPhase::quiescing:
+    case ServingPhase::undecided:
+      if (status.state == "serving") status.state = "moving";
+      break;
+    default: break;
   }
   return status;
 }

@@ -13,6 +13,7 @@
 #include "server/daemon/listener.h"
 #include "server/daemon/server_replica_set.h"
 #include "server/daemon/tls_acceptor.h"
+#include "server/hosting/daemon.h"
 #include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
@@ -23,6 +24,7 @@
 #include "server/replica/replicator.h"
 #include "server/rpc/outgoing_answers.h"
 #include "server/service/administration.h"
+#include "server/serving/serving_state.h"
 
 namespace psd {
 
@@ -32,7 +34,7 @@ RunTerms runTermsOf(const DaemonConfig& config);
 /// A daemon: wires together listeners, event-loop threads, the joined trainers (Coordinator) and the
 /// parameters (ParameterHost), and shuts them down in order. Owned by the control loop's thread, which is the
 /// caller's.
-class Server {
+class Server final : public Daemon {
  public:
   /// Rereads the configuration. Called on a background thread; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
@@ -44,11 +46,11 @@ class Server {
   /// limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
          Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeReplicaSet makeReplicaSet = nullptr);
-  ~Server();
+  ~Server() noexcept(false) override;
 
   /// Resumes from the state that the previous daemon saved, or creates the model that the configuration
   /// names. Blocks. start() calls it if the daemon belongs to no replica set.
-  Status prepare();
+  Status prepare() override;
   /// Sends log records to the standby; null: no engine is configured.
   const std::shared_ptr<Replicator>& replicator() const { return replicator_; }
   /// Binds the addresses, prepares the model, starts the threads and accepts connections.
@@ -65,13 +67,10 @@ class Server {
   /// Like prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome
   /// is known. Blocks.
   Status resumeUnlessArriving();
-  /// Rejects every join while `closed` (may be null) or a move gives an Error, and answers with it. Called
-  /// before any trainer joins.
-  void setAdmissionCheck(std::function<std::optional<Error>()> closed);
-  /// A model is arriving here, or has arrived by a move that is not committed.
-  bool moveUnderWay() const { return incoming_.rejectionReason().has_value(); }
+  /// Whether this daemon serves.
+  ServingState& serving() { return serving_; }
   /// The replica set has decided that the model is served by other daemons.
-  void adoptMove(MoveMark mark) { outgoing_.adopt(std::move(mark)); }
+  void adoptMove(const RecordedMove& move) { outgoing_.adopt(move); }
   /// The daemon cannot serve: ends it with this Error.
   void fail(const Status& why);
   Coordinator& coordinator() { return coordinator_; }
@@ -82,10 +81,11 @@ class Server {
   const TlsAcceptor& tlsAcceptor() const { return tlsAcceptor_; }
   DaemonMetrics& metrics() { return counters_; }
   const LoadedConfig& loaded() const { return loaded_; }
-  /// Holds back new gradients. Resolves with true once those in flight are done, with false after
-  /// limits.drain_ms.
-  kj::Promise<bool> closeGates();
-  void openGates();
+  kj::Promise<bool> closeGates() override;
+  void openGates() override;
+  std::vector<std::string> reachableAt() const override;
+  kj::Promise<Result<bool>> recordMove(const RecordedMove& move) override;
+  Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) const override;
   /// Closes the connections of all trainers.
   void disconnectTrainers();
   /// Replaces the configuration. Called before any trainer was admitted.
@@ -106,23 +106,18 @@ class Server {
   /// for the end, and stops the threads. If another daemon is to continue the run, new updates and those that
   /// wait for other trainers are never answered: trainers send them again to that daemon.
   kj::Promise<void> run(std::function<Status()> whenQuiesced);
-  /// Rereads the configuration and applies it: holds back new gradients, drains those in flight
-  /// (limits.drain_ms), switches all policies at once, and resumes. Returns a human-readable description of
-  /// the change. On an error nothing has changed.
-  kj::Promise<Result<std::string>> reload(const std::string& by);
-  /// Like reload(), with the current configuration changed in one key, "optimizer.lr=0.05".
-  kj::Promise<Result<std::string>> set(const std::string& assignment, const std::string& by);
-  /// Checks whether set(assignment), or reload() if it is empty, would be accepted, as far as that is known
-  /// before trainers are paused. Returns a human-readable description of the change. Changes nothing and
-  /// blocks neither a reload nor a move.
-  kj::Promise<Result<std::string>> checkChange(const std::string& assignment);
+  /// Holds back new gradients, drains those in flight (limits.drain_ms), switches all policies at once, and
+  /// resumes.
+  kj::Promise<Result<std::string>> reload(const std::string& by) override;
+  kj::Promise<Result<std::string>> set(const std::string& assignment, const std::string& by) override;
+  kj::Promise<Result<std::string>> checkChange(const std::string& assignment) override;
   /// What SIGTERM ends, which service managers also send to restart a daemon: only the daemon if another one
   /// continues with the model, now or once it is started; else the run.
   EndOf sigtermEnds() const;
   /// Shortens the shutdown in progress: stops waiting for what is in flight.
   void hurry() { hurry_ = true; }
 
-  DaemonStatus status() const;
+  DaemonStatus status() const override;
 
  private:
   using Condition = std::function<bool(EventLoop&)>;
@@ -137,8 +132,8 @@ class Server {
   /// How reload() and set() read the next configuration.
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
-  /// Whether a configuration can be applied now.
-  Status checkReloadable();
+  /// Whether another daemon of the replica set is the primary, or may be.
+  bool follows() const { return group_ && serving_.term() == 0; }
   /// Whether the model and its trainers can continue with that configuration.
   Status checkNextConfig(const LoadedConfig& next) const;
   kj::Promise<Result<std::string>> applyConfig(Reread reread, const std::string& by);
@@ -161,9 +156,7 @@ class Server {
   void serve(EventLoop& loop, AcceptedPeer acceptedPeer);
   /// Applies new authorization rules. Returns a human-readable description of the change.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
-  /// The addresses at which other daemons reach this one.
-  std::vector<std::string> reachableAt() const;
-  /// Resumes from the saved state unless the model has moved away, and installs the admission check.
+  /// Resumes from the saved state unless the model has moved away.
   Status prepareAlone();
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
@@ -182,6 +175,7 @@ class Server {
   OutgoingAnswers answers_{budgets_};
   StepReports reports_;
   ParameterHost host_;
+  ServingState serving_;
   Coordinator coordinator_;
   ControlLoop controlLoop_;
   Authenticator authenticator_;
@@ -198,7 +192,6 @@ class Server {
   std::vector<std::unique_ptr<Listener>> listeners_;
   size_t nextThread_ = 0;
   bool hurry_ = false;
-  bool reloading_ = false;
   uint64_t notedCheckpoints_ = 0, notedCheckpointFailures_ = 0;  // counts up to which events were recorded
   Background background_;
   kj::Promise<void> posted_ = kj::READY_NOW;  // the last postToLoops()

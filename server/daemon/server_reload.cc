@@ -44,7 +44,7 @@ kj::Promise<Result<std::string>> Server::reload(const std::string& by) {
 }
 
 Server::Reread Server::rereadOfFile() const {
-  if (!group_ || !group_->follows()) return reread_;
+  if (!follows()) return reread_;
   // The primary determines the rules of the model.
   return [reread = reread_, rules = loaded_.effective]() -> Result<LoadedConfig> {
     PSD_ASSIGN_OR_RETURN(const LoadedConfig own, reread());
@@ -62,7 +62,7 @@ kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignme
   using Outcome = Result<std::string>;
   auto reread = assignment.empty() ? rereadOfFile() : rereadWith(assignment);
   if (!reread.ok()) return Outcome(reread.error());
-  if (Status may = checkReloadable(); !may.ok()) return Outcome(may.error());
+  if (Status may = serving_.mayReconfigure(); !may.ok()) return Outcome(may.error());
   return background_.run<Result<Reading>>([reread = *std::move(reread)] { return readAgain(reread); })
       .then([this](const Result<Reading>& next) -> Outcome {
         if (!next.ok()) return next.error();
@@ -73,7 +73,7 @@ kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignme
 
 Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   nlohmann::ordered_json document = loaded_.effective;
-  if (group_ && group_->follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
+  if (follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
     return Error{ErrorCode::standby, "this daemon is not the primary: set the rules of the model there"};
   }
   PSD_RETURN_IF_ERROR(applyOverride(document, assignment));
@@ -88,15 +88,6 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   });
 }
 
-Status Server::checkReloadable() {
-  if (coordinator_.end().requested()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
-  if (reloading_) return {ErrorCode::notReady, "another reload is under way"};
-  if (outgoing_.underWay() || incoming_.underWay()) {
-    return {ErrorCode::notReady, "a move of the model to other daemons is under way; try again"};
-  }
-  return {};
-}
-
 Status Server::checkNextConfig(const LoadedConfig& next) const {
   PSD_RETURN_IF_ERROR(checkLiveChange(loaded_, next));
   return host_.checkConfig(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
@@ -104,8 +95,8 @@ Status Server::checkNextConfig(const LoadedConfig& next) const {
 
 kj::Promise<Result<std::string>> Server::applyConfig(Reread reread, const std::string& by) {
   using Outcome = Result<std::string>;
-  if (Status may = checkReloadable(); !may.ok()) return Outcome(may.error());
-  reloading_ = true;
+  if (Status may = serving_.mayReconfigure(); !may.ok()) return Outcome(may.error());
+  serving_.reconfigure(true);
   return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
       .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
@@ -137,7 +128,7 @@ kj::Promise<Result<std::string>> Server::applyConfig(Reread reread, const std::s
         }
         return outcome;
       })
-      .attach(kj::defer([this] { reloading_ = false; }));
+      .attach(kj::defer([this] { serving_.reconfigure(false); }));
 }
 
 kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
@@ -176,7 +167,7 @@ kj::Promise<Status> Server::changeWhileQuiesced(const LoadedConfig& next) {
                             std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed");
         }
         const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
-        if (otherRules && group_ && group_->follows()) {
+        if (otherRules && follows()) {
           return Status(ErrorCode::standby,
                         "the primary has changed the rules meanwhile; nothing was applied");
         }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "server/serving/replica_controller.h"
+#include "server/cluster/replica_controller.h"
 
 namespace psd {
 
@@ -14,8 +14,6 @@ class ServerReplicaSet {
   virtual ReplicaController& member() = 0;
   /// Whether another daemon serves the model, or will when this one ends.
   virtual bool continuesElsewhere() const = 0;
-  /// Whether this daemon does not serve, since another daemon is the primary or may be.
-  virtual bool follows() const = 0;
   /// From now on this daemon's own keys are as in this configuration, whichever daemon is the primary.
   virtual void setOwnConfig(const nlohmann::ordered_json& effective) = 0;
   /// The limits of this standby that are below its primary's, see psd::lowerLimits(); empty on a primary.

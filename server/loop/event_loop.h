@@ -13,11 +13,11 @@
 #include "server/limits/memory_budgets.h"
 #include "server/loop/gate.h"
 #include "server/loop/models_in_use.h"
-#include "server/loop/moved_away.h"
 #include "server/loop/peer_connections.h"
 #include "server/loop/updates_in_flight.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
+#include "server/serving/serving_view.h"
 
 namespace psd {
 
@@ -26,9 +26,7 @@ struct LoopEnvironment {
   const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop has a current config()
   DaemonMetrics& counters;
   MemoryBudgets& budgets;
-  std::atomic<bool> draining{false};  ///< set: only updates that are in flight are accepted
-  std::atomic<bool> closed{false};    ///< set: no update is accepted
-  MovedAway movedAway = {};           ///< where the model is, if it has moved away
+  const ServingView& serving;  ///< which updates are accepted, and where the model is
 };
 
 /// One event loop: runs the calls of its connections and owns their buffers and lanes. Confined to its thread

@@ -14,13 +14,6 @@
 namespace psd {
 namespace {
 
-/// Whether both are the same daemon, perhaps restarted, or the same replica set. A lead that starts a move
-/// has not moved away, so no earlier move from it will be committed.
-bool sameLead(const MoveLead& one, const MoveLead& other) {
-  if (one.daemon == 0 || one.daemon == other.daemon) return true;  // 0: the earlier lead is unknown
-  return std::ranges::find_first_of(one.addresses, other.addresses) != one.addresses.end();
-}
-
 /// Path of a file of a part.
 std::string placeOf(uint32_t part, const std::string& path) { return fmt::format("{}/{}", part, path); }
 
@@ -31,45 +24,26 @@ Status IncomingMove::look() {
   if (!durability.enabled()) return {};
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kArrivingName));
   if (!mark) return {};
-  placed_ = mark->move;
-  lead_ = mark->lead;
-  unread_ = true;
+  serving_.arrive([&](auto& state) { state.found(mark->move, mark->lead); });
   spdlog::warn(
       "the folder's model arrived by a move that is not known to be committed: joins are rejected until the "
       "source's lead, a trainer or psd move confirms it");
-  startPolling();
+  askLead();
   return {};
-}
-
-std::optional<Error> IncomingMove::rejectionReason() const {
-  if (receiving_ == 0 && placed_ == 0) return {};
-  return Error{ErrorCode::unavailable,
-               "the model is being moved here from other daemons, and the move is not known to be committed"};
 }
 
 Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   const auto refused = [](const std::string& why) { return Status(ErrorCode::invalidArgument, why); };
   if (move == 0 || parts > kPartitionsMax) return refused("not a valid move");
   if (parts == 0) {
-    if (move == placed_ || move == committed_) return {};
+    const IncomingMoveState& state = serving_.incoming();
+    if (move == state.inPlace() || move == state.committedMove()) return {};
     return {ErrorCode::notReady, "the model here is not from this move"};
   }
-  if (const auto closed = help_.closed()) return *closed;
+  PSD_RETURN_IF_ERROR(serving_.mayArrive());
   if (config_.model) return refused("`model` is set in this daemon's configuration: start it without");
-  if (coordinator_.end().requested()) return coordinator_.end().error();
-  if (help_.reloading()) return {ErrorCode::notReady, "a reload is in progress; try again"};
-  if (work_ == Work::forgetting) {
-    return {ErrorCode::notReady, "the remains of a previous move are being removed; try again"};
-  }
-  if (receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
-    return {ErrorCode::notReady, "another move to this daemon is in progress"};
-  }
-  if (placed_ == 0 && (host_.hasModel() || !coordinator_.ranks().empty())) {
-    return refused("this daemon has a model already; a move needs targets without one");
-  }
-  receiving_ = move;
-  if (gone_ == move) gone_ = 0;  // it is repeated
-  checked_ = false;
+  const bool occupied = host_.hasModel() || !coordinator_.ranks().empty();
+  PSD_RETURN_IF_ERROR(serving_.arrive([&](auto& state) { return state.begin(move, occupied); }));
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
   paths_.assign(parts, "");
@@ -82,18 +56,11 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
 }
 
 void IncomingMove::onHeartbeat(uint64_t move) {
-  if (move == receiving_ || move == placed_) beats_.onHeartbeat();
-}
-
-MoveOutcome IncomingMove::outcome(uint64_t move) const {
-  if (move == 0) return MoveOutcome::unknown;
-  if (move == committed_) return MoveOutcome::counts;
-  if (move == receiving_ || move == placed_) return MoveOutcome::underWay;
-  return MoveOutcome::unknown;
+  if (move == serving_.incoming().receiving() || move == serving_.incoming().inPlace()) beats_.onHeartbeat();
 }
 
 std::vector<std::string> IncomingMove::cameFrom() const {
-  return committed_ != 0 ? lead_.addresses : std::vector<std::string>();
+  return serving_.incoming().arrived() ? serving_.incoming().lead().addresses : std::vector<std::string>();
 }
 
 uint64_t IncomingMove::held() const {
@@ -102,28 +69,15 @@ uint64_t IncomingMove::held() const {
 }
 
 Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole) {
-  PSD_RETURN_IF_ERROR(checkUnderWay(move));
-  checked_ = false;
-  if (placed_ != 0 && !sameLead(lead_, terms.lead)) {
-    return {ErrorCode::notReady,
-            fmt::format("the model here arrived by a move from the daemons whose lead is {}, and may be "
-                        "committed: they decide; or discard it by starting this daemon over an empty folder",
-                        joined(lead_.addresses, ", "))};
-  }
+  PSD_RETURN_IF_ERROR(serving_.arrive([&](auto& state) { return state.propose(move, terms.lead); }));
   PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
-  checked_ = true;
+  serving_.arrive([](auto& state) { state.accept(); });
   worldSize_ = terms.worldSize;
-  nextLead_ = terms.lead;
   return {};
 }
 
-Status IncomingMove::checkUnderWay(uint64_t move) const {
-  if (move == receiving_ && move != 0) return {};
-  return {ErrorCode::notReady, "this move is not in progress here"};
-}
-
 Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece) {
-  PSD_RETURN_IF_ERROR(checkUnderWay(move));
+  PSD_RETURN_IF_ERROR(serving_.incoming().checkReceiving(move));
   if (part >= paths_.size() || !paths_[part].empty()) {
     return {ErrorCode::invalidArgument, "there is no such part, or it was whole already"};
   }
@@ -142,7 +96,7 @@ Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece)
 }
 
 Status IncomingMove::imageDone(uint64_t move, uint32_t part, const std::string& path) {
-  PSD_RETURN_IF_ERROR(checkUnderWay(move));
+  PSD_RETURN_IF_ERROR(serving_.incoming().checkReceiving(move));
   if (part >= paths_.size() || !paths_[part].empty() || path.empty()) {
     return {ErrorCode::invalidArgument, "there is no such part, or it was whole already"};
   }
@@ -161,15 +115,13 @@ Status IncomingMove::checkRanks(const MovedTrainers& trainers) const {
 
 kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers) {
   using Outcome = Result<uint64_t>;
-  if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
+  if (Status under = serving_.incoming().checkReceiving(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
-  if (!all || work_ != Work::none)
-    return Outcome(ErrorCode::notReady, "not all parts of the model have arrived");
-  if (!checked_)
-    return Outcome(ErrorCode::notReady, "the model was not checked for compatibility with this daemon");
+  if (!all) return Outcome(ErrorCode::notReady, "not all parts of the model have arrived");
   if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
-  work_ = Work::placing;
-  lead_ = nextLead_;
+  if (Status may = serving_.arrive([&](auto& state) { return state.place(move); }); !may.ok()) {
+    return Outcome(may.error());
+  }
   trainers_ = std::move(trainers);
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
       .then([this, move](Result<ParameterHost::Arrived> arrived) -> kj::Promise<Status> {
@@ -177,20 +129,17 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
         return installModel(move, *std::move(arrived));
       })
       .then(
-          [this, move](const Status& status) -> kj::Promise<Outcome> {
+          [this](const Status& status) -> kj::Promise<Outcome> {
             if (!status.ok()) return undo(status.error());
-            return placed(move);
+            return placed();
           },
           [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread could be started
             return undo({ErrorCode::overloaded, exception.getDescription().cStr()});
           });
 }
 
-Result<uint64_t> IncomingMove::placed(uint64_t move) {
-  const bool unasked = std::exchange(work_, Work::none) == Work::placingUnasked;
-  receiving_ = 0;
-  placed_ = move;
-  if (unasked) startPolling();
+Result<uint64_t> IncomingMove::placed() {
+  if (serving_.arrive([](auto& state) { return state.placed(); })) askLead();
   const ParameterStore& store = *host_.models().model()->store;
   uint64_t rows = 0;
   for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
@@ -214,27 +163,29 @@ kj::Promise<Status> IncomingMove::clean() {
 }
 
 kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
-  placed_ = receiving_;
-  receiving_ = 0;
-  return forget(placed_).then([this, why = std::move(why)](const Status& forgotten) -> Result<uint64_t> {
-    if (!forgotten.ok()) startPolling();
+  serving_.arrive([](auto& state) { state.fail(); });
+  return removeModel().then([this, why = std::move(why)](const Status& removed) -> Result<uint64_t> {
+    if (!removed.ok()) askLead();
     return why;
   });
 }
 
-kj::Promise<Status> IncomingMove::forget(uint64_t move) {
-  work_ = Work::forgetting;  // joins are rejected until everything is removed
-  gone_ = move;
+kj::Promise<Status> IncomingMove::forget() {
+  serving_.arrive([](auto& state) { state.forget(); });
+  return removeModel();
+}
+
+kj::Promise<Status> IncomingMove::removeModel() {
   host_.drop();
-  return clean().then([this, move](Status cleaned) -> Status {
-    work_ = Work::none;
-    if (cleaned.ok() && std::exchange(unread_, false)) cleaned = help_.prepare();
+  return clean().then([this](Status cleaned) -> Status {
+    // The folder may have state from before the move.
+    if (cleaned.ok() && serving_.incoming().unread()) cleaned = daemon_.prepare();
+    serving_.arrive([&](auto& state) { state.forgotten(cleaned.ok()); });
     if (!cleaned.ok()) {
       spdlog::error("the remains of an aborted move cannot be removed from the folder: {}",
                     cleaned.message());
       return cleaned;
     }
-    placed_ = 0;
     trainers_.reset();
     const char* const line = "the move of a model to this daemon was aborted; nothing of it is left";
     spdlog::info("{}", line);
@@ -244,7 +195,8 @@ kj::Promise<Status> IncomingMove::forget(uint64_t move) {
 }
 
 kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arrived arrived) {
-  const auto marked = [this, move, lead = lead_, unread = unread_]() -> Status {
+  const IncomingMoveState& state = serving_.incoming();
+  const auto marked = [this, move, lead = state.lead(), unread = state.unread()]() -> Status {
     if (!config_.durability.enabled()) return {};
     PSD_RETURN_IF_ERROR(writeMoveMark(env_, config_.durability.path, kArrivingName, {move, {}, lead}));
     // Checkpoints of a previous move would count as newer.
@@ -253,33 +205,35 @@ kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arr
   auto kept = std::make_shared<ParameterHost::Arrived>(std::move(arrived));
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
-    unread_ = false;
+    serving_.arrive([](auto& state) { state.read(); });
     return host_.installModel(std::move(*kept), trainers_->departed);
   });
 }
 
 kj::Promise<Status> IncomingMove::commit(uint64_t move) {
-  if (move != 0 && move == committed_) return Status();
-  if (move == 0 || move != placed_ || move == gone_ || work_ != Work::none)
-    return Status(ErrorCode::notReady, "the model here is not from this move");
-  KJ_IF_MAYBE (running, committing_) return running->addBranch();
-  if (unread_) {
-    if (Status read = help_.prepare(); !read.ok()) return read;
-    unread_ = false;
+  if (serving_.incoming().outcome(move) == MoveOutcome::counts) return Status();
+  KJ_IF_MAYBE (running, committing_) {
+    if (move == serving_.incoming().inPlace()) return running->addBranch();
   }
+  if (Status may = serving_.incoming().mayCommit(move); !may.ok()) return may;
+  if (serving_.incoming().unread()) {
+    if (Status read = daemon_.prepare(); !read.ok()) return read;
+    serving_.arrive([](auto& state) { state.read(); });
+  }
+  serving_.arrive([](auto& state) { state.commit(); });
   const auto unmark = [this]() -> Status {
     if (!config_.durability.enabled()) return {};
     return removeMoveMark(env_, config_.durability.path, kArrivingName);
   };
   auto done = background_.run<Status>(unmark)
-                  .then(
-                      [this, move](Status status) {
-                        if (status.ok()) open(move);
-                        return status;
-                      },
-                      [](kj::Exception&& exception) {  // no thread could be started
-                        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
-                      })
+                  .catch_([](kj::Exception&& exception) {  // no thread could be started
+                    return Status(ErrorCode::overloaded, exception.getDescription().cStr());
+                  })
+                  .then([this](Status status) {
+                    serving_.arrive([&](auto& state) { state.committed(status.ok()); });
+                    if (status.ok()) open();
+                    return status;
+                  })
                   .fork();
   auto mine = done.addBranch();
   forgetting_ =
@@ -288,11 +242,9 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
   return mine;
 }
 
-void IncomingMove::open(uint64_t move) {
-  abandon(receiving_);  // another move that was in progress
+void IncomingMove::open() {
+  dropReceived();  // of another move that was in progress
   beats_.end();
-  placed_ = 0;
-  committed_ = move;
   if (trainers_) {
     PriorRun prior{.hasValues = true, .continuesRun = true, .ranks = trainers_->ranks, .departed = {}};
     if (config_.exitWhenDone) prior.departed = trainers_->departed;
@@ -303,63 +255,40 @@ void IncomingMove::open(uint64_t move) {
 }
 
 kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
-  if (move == 0 || (move == gone_ && move != placed_)) return Status();
-  if (move == receiving_) {
-    if (work_ != Work::none) return Status(ErrorCode::notReady, "the model is being put in place");
-    abandon(move);
-    return Status();
-  }
-  if (move != placed_ || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
-    return Status(ErrorCode::notReady, "the model here is not from this move");
-  }
-  return forget(move);
+  using GiveUp = IncomingMoveState::GiveUp;
+  const auto next = serving_.arrive([move](auto& state) { return state.giveUp(move); });
+  if (!next.ok()) return next.status();
+  if (*next == GiveUp::drop) dropReceived();
+  return *next == GiveUp::forget ? forget() : kj::Promise<Status>(Status());
 }
 
 void IncomingMove::abandon(uint64_t move) {
-  if (move == 0) return;
-  if (move == placed_) return startPolling();
-  if (move != receiving_) return;
-  if (work_ == Work::placing) work_ = Work::placingUnasked;
-  if (work_ != Work::none) return;
-  receiving_ = 0;
+  using Abandon = IncomingMoveState::Abandon;
+  const Abandon next = serving_.arrive([move](auto& state) { return state.abandon(move); });
+  if (next == Abandon::ask) askLead();
+  if (next == Abandon::drop) dropReceived();
+}
+
+void IncomingMove::dropReceived() {
   files_ = nullptr;
   paths_.clear();
 }
 
-// --- Outcome of the move ---------------------------------------------------------------------------------
-
-void IncomingMove::startPolling() {
-  if (asks_ == placed_ || lead_.daemon == 0) return;
-  asks_ = placed_;
-  asking_ = pollOutcome(placed_, kFirstPollPause).eagerlyEvaluate([](kj::Exception&& exception) {
-    spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
+void IncomingMove::askLead() {
+  const uint64_t move = serving_.incoming().inPlace();
+  const MoveLead& lead = serving_.incoming().lead();
+  if (lead.daemon == 0) return;
+  poll_.start(move, lead, [this, move](MoveOutcome outcome) -> kj::Promise<bool> {
+    using Next = IncomingMoveState::Next;
+    const auto done = [](const Status& status) { return status.ok(); };
+    switch (serving_.incoming().answered(move, outcome)) {
+      case Next::done: return true;
+      case Next::commit: return commit(move).then(done);
+      case Next::forget: return forget().then(done);
+      case Next::again: break;
+    }
+    return false;
   });
-}
-
-kj::Promise<void> IncomingMove::pollOutcome(uint64_t move, kj::Duration pause) {
-  return timer_.afterDelay(pause)
-      .then([this, move]() -> kj::Promise<bool> {
-        if (move != placed_) return true;
-        return background_
-            .run<Result<MoveOutcome>>([ask = help_.ask, lead = lead_, move] { return ask(lead, move); })
-            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
-              return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
-            })
-            .then([this, move](const Result<MoveOutcome>& outcome) { return handleOutcome(move, outcome); });
-      })
-      .then([this, move, pause](bool known) -> kj::Promise<void> {
-        if (known) return kj::READY_NOW;
-        return pollOutcome(move, std::min(2 * pause, kMaxPollPause));
-      });
-}
-
-kj::Promise<bool> IncomingMove::handleOutcome(uint64_t move, const Result<MoveOutcome>& outcome) {
-  if (move != placed_) return true;
-  // Another move is arriving meanwhile: its sender has asked the lead, too.
-  if (!outcome.ok() || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) return false;
-  if (*outcome == MoveOutcome::counts) return commit(move).then([](const Status& done) { return done.ok(); });
-  if (*outcome == MoveOutcome::stays) return forget(move).then([](const Status& done) { return done.ok(); });
-  return false;
 }
 
 }  // namespace psd

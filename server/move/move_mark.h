@@ -7,22 +7,13 @@
 #include <vector>
 
 #include "common/os/env.h"
-#include "common/types/daemon_addresses.h"
+#include "server/serving/move_record.h"
 
 namespace psd {
 
 /// Files beside a daemon's checkpoints that record a move of the model between daemons.
 inline constexpr std::string_view kMovedName = "moved.json";        ///< the model has moved away
 inline constexpr std::string_view kArrivingName = "arriving.json";  ///< the model has arrived, uncommitted
-
-inline constexpr size_t kMoveLeadAddressesMax = 16;
-
-/// The source's lead: the process that decides whether a move is committed, and its addresses. A value type.
-struct MoveLead {
-  uint64_t daemon = 0;  ///< 0: unknown
-  std::vector<std::string> addresses;
-  bool operator==(const MoveLead&) const = default;
-};
 
 /// The record of a move. A value type.
 struct MoveMark {

@@ -31,7 +31,7 @@ Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
 }
 
 Status PullService::mayRead() const {
-  if (loop_.environment().draining) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (loop_.environment().serving.draining()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (model_->retired()) {
     return {ErrorCode::notReady, "the daemon now serves the model in another tensor order"};
   }

@@ -173,7 +173,7 @@ kj::Promise<PushReply> PushServer::continueCopied(kj::Promise<Result<PushSlice>>
 }
 
 kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
-  if (home_->environment().closed) {
+  if (home_->environment().serving.updates() == ServingView::Updates::none) {
     return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
   KJ_IF_MAYBE (again, answerRepeated(slice)) {
@@ -249,7 +249,7 @@ kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const Result<PushAns
 }
 
 kj::Promise<PushReply> PushServer::take(PushSlice slice) {
-  auto admitted = ledger_.admit(slice.head, !home_->environment().draining);
+  auto admitted = ledger_.admit(slice.head, !home_->environment().serving.draining());
   if (!admitted.ok()) return refused(admitted.error());
   slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);

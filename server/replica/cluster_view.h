@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "common/types/daemon_id.h"
-#include "server/cluster/cluster_document.h"
+#include "server/serving/cluster_document.h"
 
 namespace psd {
 

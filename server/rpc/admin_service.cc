@@ -229,9 +229,9 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
   return administration_
       .withMovesFor(callerText(), "a move of the model to here",
                     [move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
-                      if (!outgoing.moved()) return incoming.begin(move, parts, beats);
                       // A daemon whose model has moved away would not serve what it receives.
-                      return Status(outgoing.refusal());
+                      if (auto moved = outgoing.refusal()) return Status(*std::move(moved));
+                      return incoming.begin(move, parts, beats);
                     })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());

@@ -54,7 +54,7 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   if (roles_ == nullptr) roles_ = rolesOf(caller->role);
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
   writeDaemons(connection_->loop().config().daemons, results);
-  if (const auto away = connection_->loop().environment().movedAway.get(); away.move != 0) {
+  if (const auto away = connection_->loop().environment().serving.moved(); away.move != 0) {
     wire::writeDaemonAddresses(away.to, results.initMovedTo(static_cast<kj::uint>(away.to.size())));
     results.setMove(away.move);
   }
@@ -70,14 +70,9 @@ kj::Promise<void> LoginService::login(LoginContext context) {
 kj::Promise<void> LoginService::moveOutcome(MoveOutcomeContext context) {
   const uint64_t move = context.getParams().getMove(), daemon = context.getParams().getDaemon();
   context.releaseParams();
-  return administration_
-      .withMoves([move, daemon](OutgoingMove& outgoing, IncomingMove& incoming) {
-        const MoveOutcome away = outgoing.outcome(move, daemon);
-        return away == MoveOutcome::unknown ? incoming.outcome(move) : away;
-      })
-      .then([context](MoveOutcome outcome) mutable {
-        context.getResults().setOutcome(static_cast<schema::MoveOutcome>(outcome));
-      });
+  return administration_.moveOutcome(move, daemon).then([context](MoveOutcome outcome) mutable {
+    context.getResults().setOutcome(static_cast<schema::MoveOutcome>(outcome));
+  });
 }
 
 LoginService::Roles LoginService::rolesOf(Role role) {

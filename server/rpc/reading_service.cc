@@ -6,7 +6,6 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "server/client/refusal.h"
-#include "server/loop/moved_away.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
 #include "server/status/status_json.h"
@@ -107,7 +106,7 @@ kj::Promise<void> ReadingService::moved(MovedContext context) {
   if (waitsForMove_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a move");
   waitsForMove_ = true;
   return connection_->parked(administration_.whenMoved())
-      .then([context](const MovedAway::Place& place) mutable {
+      .then([context](const RecordedMove& place) mutable {
         auto results = context.getResults();
         wire::writeDaemonAddresses(place.to, results.initTo(static_cast<kj::uint>(place.to.size())));
         results.setMove(place.move);

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "server/cluster/replica_controller.h"
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/service/control_loop.h"
-#include "server/serving/replica_controller.h"
 
 namespace psd {
 
@@ -18,22 +18,11 @@ namespace psd {
 /// `by`, the caller. Thread-safe; outlives the loops.
 class Administration {
  public:
-  /// Result of a configuration change or of its check.
-  using Changed = kj::Promise<Result<std::string>>;
-
-  /// The functions run on the control loop and act on the whole daemon.
-  Administration(ControlLoop& control, std::function<DaemonStatus()> status,
-                 std::function<Changed(std::string by)> reload,
-                 std::function<Changed(std::string assignment, std::string by)> set,
-                 std::function<Changed(std::string assignment)> check)
-      : control_(control),
-        status_(std::move(status)),
-        reload_(std::move(reload)),
-        set_(std::move(set)),
-        check_(std::move(check)) {}
+  /// Both outlive it.
+  Administration(ControlLoop& control, Daemon& daemon) : control_(control), daemon_(daemon) {}
 
   kj::Promise<DaemonStatus> status() {
-    return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
+    return control_.run([this](Coordinator&, ParameterHost&) { return daemon_.status(); });
   }
   /// Upper estimate of the size of the status() document, from the model, the trainers and the last document.
   kj::Promise<uint64_t> statusBytes() {
@@ -61,21 +50,19 @@ class Administration {
   /// Applies the configuration as it reads now; returns a human-readable description of the change.
   kj::Promise<Result<std::string>> reload(std::string by) {
     return control_.run(
-        [this, by = std::move(by)](Coordinator&, ParameterHost&) mutable { return reload_(std::move(by)); });
+        [this, by = std::move(by)](Coordinator&, ParameterHost&) mutable { return daemon_.reload(by); });
   }
   /// Changes one key, "optimizer.lr=0.05", of the current configuration; returns a human-readable description
   /// of the change.
   kj::Promise<Result<std::string>> set(std::string assignment, std::string by) {
-    return control_.run(
-        [this, assignment = std::move(assignment), by = std::move(by)](Coordinator&, ParameterHost&) mutable {
-          return set_(std::move(assignment), std::move(by));
-        });
+    return control_.run([this, assignment = std::move(assignment), by = std::move(by)](
+                            Coordinator&, ParameterHost&) mutable { return daemon_.set(assignment, by); });
   }
   /// Whether set() of `assignment` would succeed, or reload() if it is empty; returns a human-readable
   /// description of the change.
   kj::Promise<Result<std::string>> checkChange(std::string assignment) {
     return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
-      return check_(std::move(assignment));
+      return daemon_.checkChange(assignment);
     });
   }
   /// Writes a checkpoint now; returns its path once it is complete.
@@ -172,8 +159,14 @@ class Administration {
     });
   }
   /// Resolves with the target once the model has moved from here; empty if the daemon ends first.
-  kj::Promise<MovedAway::Place> whenMoved() {
+  kj::Promise<RecordedMove> whenMoved() {
     return withMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
+  }
+  /// The outcome of a move from or to this daemon that was led by the process `lead`.
+  kj::Promise<MoveOutcome> moveOutcome(uint64_t move, uint64_t lead) {
+    return control_.run([move, lead](Coordinator& coordinator, ParameterHost&) {
+      return coordinator.serving().outcome(move, lead == coordinator.daemonId());
+    });
   }
   /// Ends the run; `wait`: resolves with the outcome of the daemon's final work.
   kj::Promise<Status> stop(std::string reason, bool wait, std::string by) {
@@ -208,25 +201,18 @@ class Administration {
     return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,
                                                                  ParameterHost&) -> kj::Promise<Status> {
       coordinator.logOperatorRequest(what, by);
-      if (Status may = checkReplicaSet(); !may.ok()) return may;
+      if (!group_) return Status(noReplicaSet());
+      const ServingState& serving = coordinator.serving();
+      if (serving.outgoing().moved()) return Status(serving.movedError());
       return (group_->*action)();
     });
   }
-  Status checkReplicaSet() const {
-    if (!group_) return noReplicaSet();
-    const auto away = outgoing_ ? outgoing_->rejectionReason() : std::nullopt;
-    return away ? Status(*away) : Status();
-  }
-
   ControlLoop& control_;
+  Daemon& daemon_;
   std::atomic<uint64_t> statusBytes_{0};
   ReplicaController* group_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
-  const std::function<DaemonStatus()> status_;
-  const std::function<Changed(std::string by)> reload_;
-  const std::function<Changed(std::string assignment, std::string by)> set_;
-  const std::function<Changed(std::string assignment)> check_;
 };
 
 }  // namespace psd

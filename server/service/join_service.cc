@@ -101,8 +101,7 @@ kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec
   return control_.run(
       [model = std::move(model)](Coordinator& coordinator,
                                  ParameterHost& host) -> Result<std::shared_ptr<ServedModel>> {
-        if (coordinator.end().requested()) return coordinator.end().error();
-        if (const auto away = coordinator.rejectionReason()) return *away;
+        if (const auto why = coordinator.serving().rejection(ServingState::Peer::reader)) return *why;
         return host.observe(model);
       });
 }

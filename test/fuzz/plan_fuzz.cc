@@ -1,6 +1,6 @@
 // The cluster document of a model, as it is in an engine, and the changes to it.
 
-#include "server/cluster/cluster_document_json.h"
+#include "server/serving/cluster_document_json.h"
 #include "test/fuzz/fuzz_list.h"
 
 namespace psd::fuzz {

@@ -87,7 +87,7 @@ class FakeHosting final : public Hosting {
 
 /// A coordinator and its world. Owned by one thread.
 struct World {
-  explicit World(const RunTerms& terms = {}) : coordinator(completed(terms), hosting, metrics) {
+  explicit World(const RunTerms& terms = {}) : coordinator(completed(terms), serving, hosting, metrics) {
     coordinator.begin({});
   }
 
@@ -112,8 +112,22 @@ struct World {
     return status;
   }
 
+  /// As an OutgoingMove does.
+  void startMove(uint64_t move, uint32_t daemons) {
+    serving.move([&](auto& state) { state.begin({move, {}}, 0); });
+    coordinator.startMove({move, daemons});
+  }
+  void endMove(uint64_t move, const DaemonAddresses& movedTo) {
+    serving.move([&](auto& state) {
+      if (movedTo.empty()) return static_cast<void>(state.abandon(move));
+      state.adopt({move, movedTo});
+    });
+    coordinator.endMove(movedTo);
+  }
+
   TestLoop loop;
   FakeHosting hosting;
+  ServingState serving;
   DaemonMetrics metrics;
   Coordinator coordinator;
 };
@@ -305,26 +319,27 @@ TEST_CASE("Coordinator: the run ends when all trainers have joined and left, onc
 TEST_CASE("Coordinator: a run resumes if a previous daemon saved which ranks were done") {
   const TestLoop loop;
   FakeHosting hosting;
+  ServingState serving;
   DaemonMetrics metrics;
   RunTerms terms = World::completed({.worldSize = 2, .exitWhenDone = true, .keepsRanks = true});
   SECTION("with the remaining trainers") {
-    Coordinator coordinator(terms, hosting, metrics);
+    Coordinator coordinator(terms, serving, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}}}}));
     CHECK_FALSE(coordinator.end().requested());
   }
   SECTION("and ends if none is left") {
-    Coordinator coordinator(terms, hosting, metrics);
+    Coordinator coordinator(terms, serving, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
     CHECK(coordinator.end().requested());
   }
   SECTION("without an end if none is configured, as with the daemon that they left") {
     terms.exitWhenDone = false;
-    Coordinator coordinator(terms, hosting, metrics);
+    Coordinator coordinator(terms, serving, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
     CHECK_FALSE(coordinator.end().requested());
   }
   SECTION("not if that had another world size") {
-    Coordinator coordinator(terms, hosting, metrics);
+    Coordinator coordinator(terms, serving, hosting, metrics);
     CHECK_FALSE(coordinator.begin({.hasValues = true, .departed = Departed{3, {Rank{0}}}}));
   }
 }
@@ -391,7 +406,7 @@ TEST_CASE("Coordinator: trainers quiesced for a move continue here when it is ab
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
   auto asked = world.coordinator.pause().whenAnnounced(0);
   CHECK_FALSE(world.loop.resolved(asked));
-  world.coordinator.startMove({77, 3});
+  world.startMove(77, 3);
   const MoveNotice notice = world.loop.wait(kj::mv(asked));
   CHECK((notice.move == 77 && notice.daemons == 3));
   auto again = world.coordinator.pause().whenAnnounced(77);
@@ -406,9 +421,9 @@ TEST_CASE("Coordinator: trainers quiesced for a move continue here when it is ab
   CHECK(world.join(2, 3, 13).error().code == ErrorCode::unavailable);
   auto other = world.coordinator.quiesce(second.trainer.session, 77, "");
   PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
-  CHECK(world.coordinator.pause().still());
+  CHECK(world.serving.outgoing().phase() == OutgoingMoveState::Phase::settling);
 
-  world.coordinator.endMove({});
+  world.endMove(77, {});
   CHECK(world.loop.wait(kj::mv(one)).value().empty());
   CHECK(world.loop.wait(kj::mv(other)).value().empty());
   CHECK(world.hosting.countedIn == std::set{first.trainer.session, second.trainer.session});
@@ -421,7 +436,7 @@ TEST_CASE("Coordinator: all joined trainers quiesce, and receive the model's new
   World world({.grace = milliseconds(500)});
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
-  world.coordinator.startMove({77, 2});
+  world.startMove(77, 2);
   auto all = world.coordinator.pause().whenAllQuiesced();
   auto one = world.coordinator.quiesce(first.trainer.session, 77, "");
   CHECK_FALSE(world.loop.resolved(one));
@@ -436,9 +451,8 @@ TEST_CASE("Coordinator: all joined trainers quiesce, and receive the model's new
   CHECK(world.join(0, 2, 11).error().code == ErrorCode::unavailable);  // from now on a known trainer cannot
                                                                        // rejoin either
   const DaemonAddresses there{{"tcp://a:1", "unix:///a"}, {"tcp://b:1"}};
-  world.coordinator.endMove(there);
+  world.endMove(77, there);
   CHECK(world.loop.wait(kj::mv(one)).value() == there);
-  CHECK(world.coordinator.pause().moved());
   CHECK_FALSE(world.hosting.countedIn.contains(second.trainer.session));
 }
 
@@ -446,7 +460,7 @@ TEST_CASE("Coordinator: a trainer that cannot move keeps the model where it is")
   World world;
   const SessionGrant only = world.mustJoin(4, 5, 11);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(only.trainer.session, {})));
-  world.coordinator.startMove({77, 2});
+  world.startMove(77, 2);
   auto all = world.coordinator.pause().whenAllQuiesced();
   CHECK(
       world.loop.wait(world.coordinator.quiesce(only.trainer.session, 77, "it is tied up")).value().empty());
@@ -461,7 +475,7 @@ TEST_CASE("Coordinator: no trainer waits for samples while trainers are to quies
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.samples().take(first.trainer.session, request)));
   auto waits = world.coordinator.samples().take(second.trainer.session, request);
   CHECK_FALSE(world.loop.resolved(waits));
-  world.coordinator.startMove({77, 2});
+  world.startMove(77, 2);
   const auto none = world.loop.wait(kj::mv(waits));
   PSD_REQUIRE_OK(none);
   CHECK_FALSE((none->range || none->finished));

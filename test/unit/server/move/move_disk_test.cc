@@ -13,7 +13,7 @@ namespace psd::move_disk_test {
 namespace {
 
 using namespace move_test;
-using move_test::Daemon, move_test::World;  // other tests define these names, too
+using move_test::World;  // other tests define these names, too
 
 bool isClean(const MemoryEnv& disk) {
   for (const auto& [path, bytes] : disk.files()) {
@@ -29,16 +29,16 @@ TEST_CASE("a moved model is durable before the move counts, and no trainer is ad
     World world(durability);
     PSD_REQUIRE_OK(world.transferParts());
     PSD_REQUIRE_OK(world.settle());
-    CHECK(world.after->incoming().rejectionReason());
+    CHECK_FALSE(world.after->serving().admits());
     CHECK_FALSE(world.before->announcedAddresses());
     PSD_REQUIRE_OK(world.commit());
     CHECK(world.before->announcedAddresses() == kThere);
-    CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::counts);
+    CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::counts);
     PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
-    CHECK_FALSE(world.after->incoming().rejectionReason());
+    CHECK(world.after->serving().admits());
     CHECK(counts(*world.after->model().store) == kTrained);
     world.startOld();
-    CHECK(world.before->outgoing().moved());
+    CHECK(world.before->serving().outgoing().moved());
     if (durability == "none") continue;
     world.startNew();
     PSD_REQUIRE_OK(world.after->started);
@@ -122,11 +122,11 @@ TEST_CASE("a mark that cannot be removed blocks admission until it can") {
     PSD_REQUIRE_OK(world.commit());
     world.newDisk.fail({operation}, "read only");
     CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
-    CHECK(world.after->incoming().rejectionReason());
+    CHECK_FALSE(world.after->serving().admits());
     world.newDisk.heal();
     world.loop.wait(kj::evalLast([] {}));  // waiters for the first attempt are notified
     PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
-    CHECK_FALSE(world.after->incoming().rejectionReason());
+    CHECK(world.after->serving().admits());
   }
 }
 
@@ -154,12 +154,12 @@ TEST_CASE("a lead whose machine fails during its decision has the model or not, 
       world.oldDisk.restart(survival);
       world.startOld();
       PSD_REQUIRE_OK(world.before->started);
-      if (known) CHECK(world.before->outgoing().moved());
-      if (world.before->outgoing().moved()) {
-        CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::counts);
+      if (known) CHECK(world.before->serving().outgoing().moved());
+      if (world.before->serving().outgoing().moved()) {
+        CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::counts);
         CHECK_FALSE(world.before->hasModel());
       } else {
-        CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::unknown);
+        CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::unknown);
         CHECK(counts(*world.before->model().store) == kTrained);
       }
     }
@@ -173,18 +173,17 @@ TEST_CASE("a lead whose disk fails keeps the model, or ends if the outcome is un
     PSD_REQUIRE_OK(world.transferParts());
     PSD_REQUIRE_OK(world.settle());
     world.oldDisk.fail({operation}, "no space left");
-    const uint64_t process = world.before->coordinator().daemonId();
     const Status committed = world.commit();
     REQUIRE_FALSE(committed.ok());
     CHECK(committed.message().find("no space left") != std::string::npos);
     if (operation == "syncFolder") {  // the mark exists, and its removal was not durable
       CHECK(committed.error().code == ErrorCode::unavailable);
       CHECK(world.before->coordinator().end().requested());
-      CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::underWay);
+      CHECK(world.before->serving().outcome(kMove, true) == MoveOutcome::underWay);
       CHECK_FALSE(world.before->announcedAddresses());
     } else {
       CHECK_FALSE(world.before->coordinator().end().requested());
-      CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::stays);
+      CHECK(world.before->serving().outcome(kMove, true) == MoveOutcome::stays);
       CHECK(world.before->announcedAddresses() == DaemonAddresses());
       CHECK(world.before->opened() == 1);
     }
@@ -197,7 +196,7 @@ TEST_CASE("a daemon whose model moved away says how it can serve again, and name
     PSD_REQUIRE_OK(world.transferParts());
     PSD_REQUIRE_OK(world.settle());
     PSD_REQUIRE_OK(world.commit());
-    const std::string said = world.before->outgoing().refusal().message;
+    const std::string said = world.before->outgoing().refusal()->message;
     CHECK(said.find("to serve a model here again, start it ") != std::string::npos);
     CHECK((said.find("without '/old/moved.json'") != std::string::npos) == (durability == "log"));
   }
@@ -209,7 +208,7 @@ TEST_CASE("a target whose lead says that the move does not count is free again")
     PSD_REQUIRE_OK(world.transferParts());
     PSD_REQUIRE_OK(world.settle());
     world.giveUp();
-    CHECK(world.after->incoming().rejectionReason());
+    CHECK_FALSE(world.after->serving().admits());
     world.after->leadSays = MoveOutcome::stays;
     world.after->queryOutcome();
     CHECK_FALSE(world.after->hasModel());
@@ -226,7 +225,7 @@ TEST_CASE("a restarted target asks the lead, too") {
     PSD_REQUIRE_OK(world.transferParts());
     PSD_REQUIRE_OK(world.settle());
     world.startNew();
-    CHECK(world.after->incoming().waits());
+    CHECK(world.after->serving().incoming().unread());
     CHECK_FALSE(world.after->hasModel());
     world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
     world.after->queryOutcome();
@@ -247,7 +246,7 @@ TEST_CASE("what the command knows not to count is discarded immediately, unless 
   world.before->outgoing().abandon(kMove, "a test");
   world.newDisk.fail({"remove"}, "read only");
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
-  CHECK(world.after->incoming().rejectionReason());
+  CHECK_FALSE(world.after->serving().admits());
   world.newDisk.heal();
   world.after->incoming().abandon(kMove);  // the command disconnected
   world.after->leadSays = MoveOutcome::stays;
@@ -273,7 +272,7 @@ TEST_CASE("a model that may count yields only to a move of its own lead") {
   PSD_REQUIRE_OK(world.commit());
   PSD_REQUIRE_OK(world.loop.wait(incoming.commit(kMove)));
   CHECK(counts(*world.after->model().store) == kTrained);
-  CHECK_FALSE(incoming.rejectionReason());
+  CHECK(world.after->serving().admits());
   CHECK_FALSE(incoming.imageDone(kMove + 1, 0, "copy/a").ok());
 }
 
@@ -282,7 +281,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
   PSD_REQUIRE_OK(world.transferParts());
   world.newDisk.fail({"syncFolder", "remove"}, "read only");
   CHECK_FALSE(world.settle().ok());
-  CHECK(world.after->incoming().rejectionReason());
+  CHECK_FALSE(world.after->serving().admits());
   CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
   world.newDisk.heal();
@@ -292,7 +291,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
     world.after->leadSays = MoveOutcome::stays;
     world.after->queryOutcome();
   }
-  CHECK_FALSE(world.after->incoming().rejectionReason());
+  CHECK(world.after->serving().admits());
   CHECK_FALSE(world.after->hasModel());
   CHECK(isClean(world.newDisk));
 }
@@ -301,11 +300,10 @@ TEST_CASE("a lead in another process than the one that gave the model decides no
   World world("none", "none");
   PSD_REQUIRE_OK(world.transferParts());
   PSD_REQUIRE_OK(world.settle());
-  const uint64_t process = world.before->coordinator().daemonId();
-  CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::underWay);
-  CHECK(world.before->outgoing().outcome(kMove + 1, process) == MoveOutcome::stays);
+  CHECK(world.before->serving().outcome(kMove, true) == MoveOutcome::underWay);
+  CHECK(world.before->serving().outcome(kMove + 1, true) == MoveOutcome::stays);
   world.startOld();
-  CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::unknown);
+  CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::unknown);
 }
 
 TEST_CASE("what a target accepts of an arriving model is limited, before and during the transfer") {
@@ -313,7 +311,7 @@ TEST_CASE("what a target accepts of an arriving model is limited, before and dur
   SECTION("parameters alone") {
     auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
     const ModelSpec large{"small", {{"a", DType::f32, {20'000}}}};
-    Daemon daemon(world.loop, world.newDisk, small);
+    TestDaemon daemon(world.loop, world.newDisk, small);
     PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 1));
     const auto terms = world.before->outgoing().terms();
     PSD_REQUIRE_OK(terms);
@@ -323,7 +321,7 @@ TEST_CASE("what a target accepts of an arriving model is limited, before and dur
   }
   SECTION("all that is given") {
     auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
-    Daemon daemon(world.loop, world.newDisk, small);
+    TestDaemon daemon(world.loop, world.newDisk, small);
     PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 2));
     const std::vector<std::byte> piece(30'000);
     PSD_REQUIRE_OK(daemon.incoming().image(kMove, 0, {"copy/a", "", piece}));
@@ -334,11 +332,11 @@ TEST_CASE("what a target accepts of an arriving model is limited, before and dur
     CHECK(kept.message().find("limits.arriving_bytes (65536)") != std::string::npos);
     daemon.incoming().abandon(kMove);
     CHECK(daemon.incoming().held() == 0);
-    CHECK_FALSE(daemon.incoming().rejectionReason());
+    CHECK(daemon.serving().admits());
   }
   SECTION("files without bytes") {
     auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
-    Daemon daemon(world.loop, world.newDisk, small);
+    TestDaemon daemon(world.loop, world.newDisk, small);
     PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 1));
     Status kept;
     for (int i = 0; kept.ok() && i < 1'000; i++) {
@@ -366,11 +364,10 @@ TEST_CASE("a move without heartbeats of its command is abandoned at both ends") 
   world.after->incoming().onHeartbeat(kMove);
   silent(5);
   CHECK_FALSE(world.before->announcedAddresses());
-  CHECK(world.after->incoming().rejectionReason());
+  CHECK_FALSE(world.after->serving().admits());
   silent(1);
   CHECK(world.before->announcedAddresses() == DaemonAddresses());
-  CHECK(world.before->outgoing().outcome(kMove, world.before->coordinator().daemonId()) ==
-        MoveOutcome::stays);
+  CHECK(world.before->serving().outcome(kMove, true) == MoveOutcome::stays);
   CHECK_FALSE(world.commit().ok());
   world.after->leadSays = MoveOutcome::stays;
   world.after->queryOutcome();
@@ -382,7 +379,7 @@ TEST_CASE("a silent move still counts where the decision was already made") {
   world.begun.beats = true;
   PSD_REQUIRE_OK(world.transferParts());
   PSD_REQUIRE_OK(world.settle());
-  CHECK(world.after->incoming().outcome(kMove) == MoveOutcome::underWay);
+  CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::underWay);
   PSD_REQUIRE_OK(world.commit());
   PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
   for (int i = 0; i < 10; i++) {
@@ -391,8 +388,8 @@ TEST_CASE("a silent move still counts where the decision was already made") {
   }
   CHECK(world.before->announcedAddresses() == kThere);
   CHECK(world.after->hasModel());
-  CHECK_FALSE(world.after->incoming().rejectionReason());
-  CHECK(world.after->incoming().outcome(kMove) == MoveOutcome::counts);
+  CHECK(world.after->serving().admits());
+  CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::counts);
   CHECK(world.after->incoming().cameFrom() == std::vector<std::string>{"tcp://old:1"});
 }
 

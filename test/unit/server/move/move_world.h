@@ -40,23 +40,17 @@ class NoOutcomes final : public StepOutcomes {
 };
 
 /// The parts of a daemon that take part in a move, over a disk. Owned by one thread.
-class Daemon {
+class TestDaemon final : public psd::Daemon {
  public:
-  Daemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
+  TestDaemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
       : loop_(loop),
         config_(std::make_shared<const DaemonConfig>(std::move(loaded.config))),
         budgets_(config_->limits, 100),
         host_(config_, {makeCpuBackend()}, env, metrics_, budgets_, outcomes_),
-        coordinator_(RunTerms{.ranksMax = 100, .lease = std::chrono::seconds(10)}, host_, metrics_),
+        coordinator_(RunTerms{.ranksMax = 100, .lease = std::chrono::seconds(10)}, serving_, host_, metrics_),
         timer_(kj::origin<kj::TimePoint>()),
-        outgoing_(coordinator_, host_, env, *config_, away_,
-                  {[] { return kj::Promise<bool>(true); }, [this] { opened_++; }, [] { return false; },
-                   [] { return std::vector<std::string>{"tcp://old:1"}; }, nullptr},
-                  timer_),
-        incoming_(coordinator_, host_, env, *config_,
-                  {[] { return false; }, [] { return std::optional<Error>(); }, [this] { return prepare(); },
-                   [this](const MoveLead&, uint64_t) { return leadSays; }},
-                  timer_) {
+        outgoing_(coordinator_, host_, env, *config_, *this, timer_),
+        incoming_(coordinator_, host_, env, *config_, *this, timer_) {
     spdlog::set_level(spdlog::level::off);  // the thousands of failures are intended
     started = start();
   }
@@ -92,11 +86,12 @@ class Daemon {
   void queryOutcome() {
     REQUIRE(loop_.until([&] {
       timer_.advanceTo(timer_.now() + 20 * kj::SECONDS);
-      return !incoming_.rejectionReason();
+      return serving_.admits();
     }));
   }
 
   ServedModel& model() { return *host_.models().model(); }
+  ServingState& serving() { return serving_; }
   OutgoingMove& outgoing() { return outgoing_; }
   IncomingMove& incoming() { return incoming_; }
   Coordinator& coordinator() { return coordinator_; }
@@ -108,13 +103,26 @@ class Daemon {
   Result<MoveOutcome> leadSays = Error{ErrorCode::unavailable, "out of reach"};
 
  private:
+  kj::Promise<bool> closeGates() override { return true; }
+  void openGates() override { opened_++; }
+  std::vector<std::string> reachableAt() const override { return {"tcp://old:1"}; }
+  kj::Promise<Result<bool>> recordMove(const RecordedMove&) override { return Result<bool>(false); }
+  Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return leadSays; }
+  DaemonStatus status() const override { return {}; }
+  kj::Promise<Result<std::string>> reload(const std::string&) override { return Result<std::string>(""); }
+  kj::Promise<Result<std::string>> set(const std::string&, const std::string&) override {
+    return Result<std::string>("");
+  }
+  kj::Promise<Result<std::string>> checkChange(const std::string&) override {
+    return Result<std::string>("");
+  }
   Status start() {
     PSD_RETURN_IF_ERROR(host_.open());
     PSD_RETURN_IF_ERROR(outgoing_.look());
     PSD_RETURN_IF_ERROR(incoming_.look());
-    return outgoing_.moved() || incoming_.waits() ? Status() : prepare();
+    return serving_.outgoing().moved() || serving_.incoming().unread() ? Status() : prepare();
   }
-  Status prepare() {
+  Status prepare() override {
     PSD_ASSIGN_OR_RETURN(const PriorRun prior, host_.prepare());
     coordinator_.begin(prior);
     host_.beginSaving();
@@ -127,8 +135,8 @@ class Daemon {
   MemoryBudgets budgets_;
   NoOutcomes outcomes_;
   ParameterHost host_;
+  ServingState serving_;
   Coordinator coordinator_;
-  MovedAway away_;
   kj::TimerImpl timer_;
   int opened_ = 0;
   OutgoingMove outgoing_;
@@ -194,7 +202,7 @@ struct World {
   TestLoop loop;
   MemoryEnv oldDisk, newDisk;
   const LoadedConfig oldConfig, newConfig;
-  std::optional<Daemon> before, after;
+  std::optional<TestDaemon> before, after;
   QuiescedModel quiet;
   MoveStart begun;
 };

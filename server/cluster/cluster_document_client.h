@@ -7,9 +7,9 @@
 
 #include <kj/async.h>
 
-#include "server/cluster/cluster_document.h"
 #include "server/engine/engine.h"
 #include "server/replica/cluster_view.h"
+#include "server/serving/cluster_document.h"
 
 namespace psd {
 

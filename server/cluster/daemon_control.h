@@ -5,9 +5,9 @@
 
 #include <kj/async.h>
 
-#include "server/cluster/cluster_document.h"
 #include "server/replica/follower.h"
 #include "server/replica/image_stream.h"
+#include "server/serving/cluster_document.h"
 
 namespace psd {
 
@@ -34,9 +34,7 @@ class DaemonControl {
   /// if that takes too long.
   virtual kj::Promise<bool> closeGates() = 0;
   virtual void openGates() = 0;
-  /// Another daemon is the primary from now on. A trainer that disconnects has moved there and is not lost.
-  virtual void handOver() = 0;
-  /// After handOver(), while the daemon waits before it restarts: closes the connections of trainers, which
+  /// While the daemon waits before it restarts as a standby: closes the connections of trainers, which
   /// then look for the primary. Readers stay connected.
   virtual void disconnectTrainers() = 0;
 

@@ -1,6 +1,6 @@
-#include "server/serving/cluster_document_client.h"
+#include "server/cluster/cluster_document_client.h"
 
-#include "server/cluster/cluster_document_json.h"
+#include "server/serving/cluster_document_json.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 #include "test/support/memory_engine.h"

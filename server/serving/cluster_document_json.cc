@@ -1,4 +1,4 @@
-#include "server/cluster/cluster_document_json.h"
+#include "server/serving/cluster_document_json.h"
 
 #include <charconv>
 #include <utility>

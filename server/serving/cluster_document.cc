@@ -1,4 +1,4 @@
-#include "server/cluster/cluster_document.h"
+#include "server/serving/cluster_document.h"
 
 #include <algorithm>
 #include <string>

@@ -1,10 +1,10 @@
-#include "server/serving/replica_controller.h"
+#include "server/cluster/replica_controller.h"
 
 #include <optional>
 #include <stdexcept>
 
 #include "server/checkpoint/log_format.h"
-#include "server/cluster/cluster_document_json.h"
+#include "server/serving/cluster_document_json.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 #include "test/support/memory_engine.h"
@@ -25,7 +25,6 @@ class ServingHost final : public DaemonControl {
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream>) override { return kj::NEVER_DONE; }
   kj::Promise<bool> closeGates() override { return true; }
   void openGates() override {}
-  void handOver() override {}
   void disconnectTrainers() override {}
   bool saves() const override { return saved; }
   Result<CopyPlace> makeCopy(Env&, const Checkpoint&, uint64_t) override {
@@ -48,7 +47,7 @@ class ServingHost final : public DaemonControl {
 struct Serving {
   Serving() {
     member.start({});
-    REQUIRE(loop.until([this] { return member.serves() > 0; }));
+    REQUIRE(loop.until([this] { return serving.term() > 0; }));
   }
   static ReplicaSettings terms() {
     ReplicaSettings terms{{}, kKey, {parseAddress("tcp://one:1").value()}, "one"};
@@ -74,9 +73,11 @@ struct Serving {
   MemoryRegister all;
   MemoryEngine engine{all};
   ServingHost host;
+  ServingState serving;
   ReplicaController member{terms(),
                            DaemonId{7},
                            engine,
+                           serving,
                            host,
                            std::make_shared<Replicator>(ReplicationConfig{}),
                            [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; },
@@ -102,7 +103,7 @@ TEST_CASE("a daemon that has ended a run does not write its document again if th
   Serving one;
   PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
   CHECK(one.ended());
-  CHECK(one.member.rejectionReason().message == "the run is over");
+  CHECK(one.serving.rejection(ServingState::Peer::reader)->message == "the run is over");
   one.deliverAll();
   one.all.erase(kKey);
   one.deliverAll();
@@ -130,7 +131,7 @@ TEST_CASE("a serving daemon without a call to the engine reports all the same th
   CHECK(one.member.status().engine == "");
   one.engine.setAway(true);
   CHECK(one.loop.until([&] { return one.member.status().engine == "the engine in memory does not answer"; }));
-  CHECK(one.member.serves() > 0);
+  CHECK(one.serving.term() > 0);
   one.engine.setAway(false);
   CHECK(one.loop.until([&] { return one.member.status().engine == ""; }));
 }
@@ -146,10 +147,12 @@ struct Follows {
   MemoryRegister all;
   MemoryEngine engine{all};
   ServingHost host;
+  ServingState serving;
   std::optional<PrimaryEvents> primary;
   ReplicaController member{Serving::terms(),
                            DaemonId{7},
                            engine,
+                           serving,
                            host,
                            std::make_shared<Replicator>(ReplicationConfig{}),
                            [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
@@ -279,7 +282,8 @@ TEST_CASE("a daemon that waits after a run names what it waits for, and the comm
   CHECK(status.term == 2);
   CHECK(status.folderTerm == 1);
   CHECK(status.others == std::vector<std::string>{"tcp://three:1"});
-  CHECK(one.member.rejectionReason().message.find("this daemon does not serve: the run is over") == 0);
+  CHECK(one.serving.rejection(ServingState::Peer::reader)
+            ->message.find("this daemon does not serve: the run is over") == 0);
   SECTION("another daemon starts, and it follows") {
     ClusterDocument next = endedPlan();
     next.proposal = 2;
@@ -295,14 +299,14 @@ TEST_CASE("a daemon that waits after a run names what it waits for, and the comm
     REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
     one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "no process listens"));
     PSD_REQUIRE_OK(one.loop.wait(kj::mv(recovered)));
-    CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
+    CHECK(one.loop.until([&] { return one.serving.term() == 3; }));
     CHECK(one.member.status().waits == "");
   }
 }
 
 TEST_CASE("after the end of a run the last primary's folder starts the next one") {
   Stranger one(documentText(endedPlan()), {FolderRecord{DaemonId{3}, 2, false, true}});
-  CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
+  CHECK(one.loop.until([&] { return one.serving.term() == 3; }));
   one.host.saved = true;
   PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
   const auto plan = parseDocument(one.all.read(kKey).text);
@@ -344,11 +348,12 @@ TEST_CASE("a daemon started where the model has moved away takes no part") {
   MemoryRegister all;
   MemoryEngine engine(all);
   ServingHost host;
+  ServingState serving;
   ReplicaController member(
-      Serving::terms(), DaemonId{7}, engine, host, std::make_shared<Replicator>(ReplicationConfig{}),
+      Serving::terms(), DaemonId{7}, engine, serving, host, std::make_shared<Replicator>(ReplicationConfig{}),
       [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
-  CHECK(member.status().role == "syncing");
-  member.startMoved();
+  serving.move([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
+  member.start({});
   CHECK(member.status().role == "ended");
   auto left = member.leave();
   CHECK(loop.resolved(left));

@@ -10,15 +10,16 @@
 #include <kj/async.h>
 #include <kj/timer.h>
 
+#include "server/cluster/cluster_document_client.h"
+#include "server/cluster/daemon_control.h"
+#include "server/cluster/feed_handle.h"
+#include "server/cluster/mailbox.h"
+#include "server/cluster/primary_connection.h"
 #include "server/loop/background.h"
 #include "server/replica/folder_record.h"
 #include "server/replica/replica_state.h"
 #include "server/replica/replicator.h"
-#include "server/serving/cluster_document_client.h"
-#include "server/serving/daemon_control.h"
-#include "server/serving/feed_handle.h"
-#include "server/serving/mailbox.h"
-#include "server/serving/primary_connection.h"
+#include "server/serving/serving_state.h"
 #include "server/status/replica_set_status.h"
 
 namespace psd {
@@ -55,17 +56,16 @@ struct ReplicaSettings {
 /// Owned by the control loop's thread, on which every method is called.
 class ReplicaController final : private kj::TaskSet::ErrorHandler {
  public:
-  /// `engine`, `host` and `timer` outlive it. `dial` connects a standby to its primary.
-  ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, DaemonControl& host,
-                    std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
+  /// `engine`, `serving`, `host` and `timer` outlive it. `dial` connects a standby to its primary.
+  ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, ServingState& serving,
+                    DaemonControl& host, std::shared_ptr<Replicator> replicator, DialPrimary dial,
+                    kj::Timer& timer);
   ~ReplicaController() noexcept(false);
 
-  /// Starts. `folder`: the saved state that this daemon would start from.
-  /// `wasRestarted`: the process belonged to the run before it discarded its state and restarted; if the run
-  /// has ended meanwhile, it exits instead of starting another run.
+  /// Starts, unless the model has moved to other daemons. `folder`: the saved state that this daemon would
+  /// start from. `wasRestarted`: the process belonged to the run before it discarded its state and restarted;
+  /// if the run has ended meanwhile, it exits instead of starting another run.
   void start(SavedFolder folder, bool wasRestarted = false);
-  /// Instead of start(), if the model has moved to other daemons: takes no part and never reads the document.
-  void startMoved() { life_ = Life::movedAway; }
 
   /// What an admitted follower needs.
   struct Admitted {
@@ -104,26 +104,20 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   uint64_t folderTerm() const { return folder_.record ? folder_.record->term : 0; }
   /// Where other daemons reach this one, as recorded in the cluster document.
   const std::vector<Address>& addresses() const { return terms_.addresses; }
-  /// The term in which this daemon serves; 0: it does not serve.
-  uint64_t serves() const { return serving_; }
   /// Resolves with its term once it serves in a term above `known` and, if `primary` is given, has followed
   /// that daemon. The latter keeps a caller from switching to the primary of another replica set.
   kj::Promise<uint64_t> whenServing(uint64_t known, DaemonId primary);
-  /// Why trainers and readers are rejected; only valid while serves() is 0.
-  Error rejectionReason() const;
   ReplicaSetStatus status() const;
   /// Known addresses of the other replicas.
   std::vector<Address> others() const;
 
  private:
   /// Whether the rules (ReplicaState) are in control.
-  enum class Life : uint8_t {
-    starting,   ///< the cluster document has not been read yet
-    active,     ///< the rules decide
-    deciding,   ///< moveAway() is in progress: the rules are suspended
-    movedAway,  ///< the document says that the model has moved, or startMoved() was called
-    ended,      ///< this daemon does not serve and will not take over any more: it exits, or redirects to
-                ///< where the model is
+  enum class Rules : uint8_t {
+    unread,  ///< the cluster document has not been read yet
+    decide,
+    suspended,  ///< moveAway() is changing the document
+    over,       ///< this daemon changes the document no more: it exits, or the model has moved
   };
   /// A pending call of whenServing().
   struct ServingWaiter {
@@ -135,8 +129,14 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   using Event = std::function<ReplicaActions(TimePoint now)>;
 
   static TimePoint now() { return std::chrono::steady_clock::now(); }
+  /// Whether the rules (ReplicaState) decide.
+  bool active() const { return rules_ == Rules::decide; }
   /// Passes `event` to the rules and executes the resulting actions.
   void handleEvent(const Event& event);
+  /// Tells the ServingState that this daemon does not serve, and why, unless it serves.
+  void withhold();
+  ServingPhase phase() const;
+  Error rejectionReason() const;
 
   // Executes one action.
   void act(const replica_action::Swap& swap);
@@ -216,19 +216,19 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
 
   const ReplicaSettings terms_;
   ClusterDocumentClient document_;
+  ServingState& serving_;
   DaemonControl& host_;
   const std::shared_ptr<Replicator> replicator_;
   const DialPrimary dial_;
   kj::Timer& timer_;
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
   ReplicaState state_;
-  Life life_ = Life::starting;
+  Rules rules_ = Rules::unread;
   TimePoint startedAt_;
   SavedFolder folder_;
   bool mayClaim_ = true;  // the folder may be that of the recorded primary or standby
   bool wasRestarted_ = false;
-  bool leaving_ = false;  // the process is about to exit, whatever life_ is
-  uint64_t serving_ = 0;
+  bool leaving_ = false;  // the process is about to exit
 
   // As primary.
   DaemonId follower_;
@@ -255,7 +255,7 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   double takeoverSeconds_ = 0;  // last takeover: from the primary's last heartbeat until serving
   std::vector<ServingWaiter> servingWaiters_;
   std::set<DaemonId> hasFollowed_;  // primaries that this process has followed
-  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> left_;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> leaver_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> switched_;
   Mailbox mailbox_;                         // events from the connection's thread
   kj::Promise<Status> lastWord_{Status()};  // last notification to a follower before this daemon exits

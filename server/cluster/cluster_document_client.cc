@@ -1,11 +1,11 @@
-#include "server/serving/cluster_document_client.h"
+#include "server/cluster/cluster_document_client.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/os/random_id.h"
-#include "server/cluster/cluster_document_json.h"
-#include "server/serving/replica_text.h"
+#include "server/cluster/replica_text.h"
+#include "server/serving/cluster_document_json.h"
 
 namespace psd {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "server/serving/replica_controller.h"
-#include "server/serving/replica_text.h"
+#include "server/cluster/replica_controller.h"
+#include "server/cluster/replica_text.h"
 
 namespace psd {
 namespace {
@@ -28,9 +28,9 @@ struct Look {
 }  // namespace
 
 kj::Promise<Status> ReplicaController::recover() {
-  if (serving_ > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
+  if (serving_.term() > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
   if (document_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
-  if (life_ == Life::starting)
+  if (rules_ == Rules::unread)
     return Status(ErrorCode::notReady, "the cluster document is not known yet: " + document_.trouble());
   // The current document: it may name other daemons than the last one seen.
   return document_.read()
@@ -191,7 +191,7 @@ void ReplicaController::updateUndecided() {
 
 Status ReplicaController::claimIfAllowed() {
   // Meanwhile it may have become primary, or received a heartbeat of the primary.
-  if (serving_ > 0) return {};
+  if (serving_.term() > 0) return {};
   if (state_.role() == ReplicaRole::standby) {
     return {ErrorCode::invalidArgument,
             "this daemon is the standby in sync: it takes over automatically when the primary is dead"};

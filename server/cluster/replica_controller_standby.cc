@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "server/serving/replica_controller.h"
-#include "server/serving/replica_text.h"
+#include "server/cluster/replica_controller.h"
+#include "server/cluster/replica_text.h"
 
 namespace psd {
 namespace {
@@ -72,7 +72,8 @@ void ReplicaController::dial(bool probeOnly) {
 }
 
 void ReplicaController::endWithRun(const std::string& reason) {
-  const bool known = std::exchange(life_, Life::ended) == Life::ended;
+  const bool known = std::exchange(rules_, Rules::over) == Rules::over;
+  withhold();
   leaving_ = true;
   // Otherwise the copy might save the departed trainers again after they were forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
@@ -124,7 +125,7 @@ void ReplicaController::connectionEnded(ConnectionEnd how, const Status& ended) 
   if (how == ConnectionEnd::dead) {
     handleEvent([&](TimePoint time) { return state_.peerDead(primary, time); });
     handleEvent([&](TimePoint time) { return state_.primaryConnectionGone(time); });
-    if (state_.role() == ReplicaRole::standby || serving_ > 0) return;
+    if (state_.role() == ReplicaRole::standby || serving_.term() > 0) return;
   } else if (hasCopy_) {
     // Records from a new connection do not continue this copy.
     host_.restartProcess("the primary is alive, and the connection to it is gone: " + why.message());
@@ -135,7 +136,7 @@ void ReplicaController::connectionEnded(ConnectionEnd how, const Status& ended) 
   dialPause_ =
       isPassing(why.error().code) ? kDialAgain : std::clamp(2 * dialPause_, kDialAgain, kDialAgainMax);
   tasks_.add(timer_.afterDelay(dialPause_.count() * kj::MILLISECONDS).then([this, number = connections_] {
-    if (number == connections_ && serving_ == 0 && !hasCopy_ && connection_) dial(false);
+    if (number == connections_ && serving_.term() == 0 && !hasCopy_ && connection_) dial(false);
   }));
 }
 
@@ -175,13 +176,14 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
 }
 
 void ReplicaController::act(const replica_action::TermRenewed& renewed) {
-  serving_ = renewed.term;
+  serving_.serve(renewed.term);
   host_.continueServing(renewed.term);
-  host_.note("primary", fmt::format("rewrote the missing cluster document: primary of term {}", serving_));
+  host_.note("primary",
+             fmt::format("rewrote the missing cluster document: primary of term {}", renewed.term));
 }
 
 void ReplicaController::beginServing(uint64_t term) {
-  serving_ = term;
+  serving_.serve(term);
   waitsFor_.clear();
   for (ServingWaiter& waiter : std::exchange(servingWaiters_, {})) {
     if (hasTakenOver(waiter.known, waiter.primary)) {
@@ -194,11 +196,11 @@ void ReplicaController::beginServing(uint64_t term) {
 }
 
 bool ReplicaController::hasTakenOver(uint64_t known, DaemonId primary) const {
-  return serving_ > known && (primary == DaemonId() || hasFollowed_.contains(primary));
+  return serving_.term() > known && (primary == DaemonId() || hasFollowed_.contains(primary));
 }
 
 kj::Promise<uint64_t> ReplicaController::whenServing(uint64_t known, DaemonId primary) {
-  if (hasTakenOver(known, primary)) return uint64_t{serving_};
+  if (hasTakenOver(known, primary)) return serving_.term();
   std::erase_if(servingWaiters_, [](ServingWaiter& waiter) { return !waiter.served->isWaiting(); });
   auto pair = kj::newPromiseAndFulfiller<uint64_t>();
   servingWaiters_.push_back({known, primary, kj::mv(pair.fulfiller)});

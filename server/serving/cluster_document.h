@@ -8,8 +8,8 @@
 
 #include "common/os/address.h"
 #include "common/status/status.h"
-#include "common/types/daemon_addresses.h"
 #include "common/types/daemon_id.h"
+#include "server/serving/move_record.h"
 
 namespace psd {
 
@@ -27,13 +27,6 @@ struct ReplicaSet {
   std::optional<DaemonId> standby;  ///< holds everything that was answered; may become primary
   uint64_t history = 0;  ///< identifies the primary's record sequence, never 0: new with each primary
   bool operator==(const ReplicaSet&) const = default;
-};
-
-/// A completed move of the model to other daemons. A value type.
-struct RecordedMove {
-  uint64_t move = 0;   ///< the move's number, never 0
-  DaemonAddresses to;  ///< the daemons that serve it now
-  bool operator==(const RecordedMove&) const = default;
 };
 
 /// Who wrote a document. Only replicas decide; any other daemon only publishes its folder's record.

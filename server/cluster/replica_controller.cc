@@ -1,4 +1,4 @@
-#include "server/serving/replica_controller.h"
+#include "server/cluster/replica_controller.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 
 #include "common/os/socket.h"
 #include "server/checkpoint/log_format.h"
-#include "server/serving/replica_text.h"
+#include "server/cluster/replica_text.h"
 
 namespace psd {
 namespace {
@@ -34,17 +34,20 @@ ReplicationRules rulesOf(const ReplicationConfig& config) {
 
 }  // namespace
 
-ReplicaController::ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, DaemonControl& host,
+ReplicaController::ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine,
+                                     ServingState& serving, DaemonControl& host,
                                      std::shared_ptr<Replicator> replicator, DialPrimary dial,
                                      kj::Timer& timer)
     : terms_(std::move(terms)),
       document_(engine, terms_.documentKey, me, terms_.addresses),
+      serving_(serving),
       host_(host),
       replicator_(std::move(replicator)),
       dial_(std::move(dial)),
       timer_(timer),
       state_(me, rulesOf(terms_.replication), now()),
       tasks_(*this) {
+  withhold();
   tasks_.add(mailbox_.run());
 }
 
@@ -57,6 +60,9 @@ void ReplicaController::taskFailed(kj::Exception&& exception) {
 }
 
 void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
+  // If the engine has lost the document that records the move, this daemon would write another one, and
+  // serve.
+  if (serving_.outgoing().moved()) return;
   folder_ = std::move(folder);
   wasRestarted_ = wasRestarted;
   tasks_.add(document_.read().then([this](Result<ClusterView> plan) -> kj::Promise<void> {
@@ -70,7 +76,8 @@ void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
       host_.exitWithPrimary("the cluster document says that the run is over");
       return kj::READY_NOW;
     }
-    life_ = Life::active;
+    rules_ = Rules::decide;
+    withhold();
     startedAt_ = now();
     if (folder_.chosen && plan->ended) {
       spdlog::warn(
@@ -87,6 +94,7 @@ void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
 kj::Promise<void> ReplicaController::retryStart(const Error& error) {
   if (waitsFor_ != error.message) spdlog::warn("waiting for the cluster document: {}", error.message);
   waitsFor_ = error.message;
+  withhold();
   return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] {
     start(folder_, wasRestarted_);
   });
@@ -95,7 +103,7 @@ kj::Promise<void> ReplicaController::retryStart(const Error& error) {
 // --- The rules -----------------------------------------------------------------------------------------
 
 void ReplicaController::handleEvent(const Event& event) {
-  if (life_ != Life::active) return;
+  if (!active()) return;
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
@@ -110,6 +118,21 @@ void ReplicaController::handleEvent(const Event& event) {
   for (const ReplicaAction& action : actions) {
     std::visit([this](const auto& what) { act(what); }, action);
   }
+  withhold();
+}
+
+// --- What others are answered ----------------------------------------------------------------------------
+
+void ReplicaController::withhold() {
+  if (phase() != ServingPhase::serving) serving_.withhold(phase(), rejectionReason());
+}
+
+ServingPhase ReplicaController::phase() const {
+  if (rules_ == Rules::unread) return ServingPhase::starting;
+  const ReplicaRole role = state_.role();
+  if (role == ReplicaRole::primary) return ServingPhase::serving;
+  if (rules_ == Rules::over || role == ReplicaRole::ended) return ServingPhase::ended;
+  return role == ReplicaRole::standby ? ServingPhase::standby : ServingPhase::syncing;
 }
 
 kj::Promise<void> ReplicaController::keepTicking() {
@@ -122,7 +145,7 @@ kj::Promise<void> ReplicaController::keepTicking() {
 }
 
 void ReplicaController::tick() {
-  if (life_ != Life::active) return;
+  if (!active()) return;
   pollFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
     handleEvent([&](TimePoint time) { return state_.primaryHeard(time); });
@@ -131,6 +154,7 @@ void ReplicaController::tick() {
   handleEvent([&](TimePoint time) { return state_.tick(time); });
   claimOwnState();
   updateUndecided();
+  withhold();
 }
 
 void ReplicaController::pollFollower() {
@@ -185,7 +209,7 @@ void ReplicaController::learn(const Result<ClusterView>& plan) {
   if (plan->vacant() && !document_.trouble().empty() && !state_.plan().vacant()) {
     host_.note("engine", document_.trouble());
   }
-  if (document_.moved() && serving_ == 0) return enterMoved();
+  if (document_.moved() && serving_.term() == 0) return enterMoved();
   handleEvent([&](TimePoint time) { return state_.documentRead(*plan, time); });
 }
 
@@ -209,7 +233,7 @@ void ReplicaController::act(const replica_action::Read&) {
 void ReplicaController::act(const replica_action::Swap& swap) {
   auto swapped = document_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
   tasks_.add(swapped.then([this](Result<ClusterDocumentClient::Outcome> outcome) {
-    if (document_.moved() && serving_ == 0) return enterMoved();
+    if (document_.moved() && serving_.term() == 0) return enterMoved();
     handleEvent([&](TimePoint time) {
       if (!outcome.ok()) return state_.swapUnknown(time);
       return outcome->won ? state_.swapWon(outcome->plan, time) : state_.swapRefused(outcome->plan, time);
@@ -222,15 +246,15 @@ void ReplicaController::act(const replica_action::Swap& swap) {
 Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerRequest& request,
                                                              std::shared_ptr<EventLoop> loop) {
   if (request.primary != state_.me()) {
-    if (serving_ == 0 && !request.addresses.empty() && !isHere(request.addresses))
+    if (serving_.term() == 0 && !request.addresses.empty() && !isHere(request.addresses))
       peer_ = PeerFolder{request.addresses.front().toString(), request.folderTerm};
     return Error{ErrorCode::standby,
                  fmt::format("this is daemon {}, not {}", hex(state_.me()), hex(request.primary))};
   }
   if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "only asked for the number"};
-  if (serving_ == 0) return rejectionReason();
+  if (serving_.term() == 0) return rejectionReason();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to exit"};
-  if (life_ != Life::active) return Error{ErrorCode::notReady, "the model is about to move"};
+  if (!active()) return Error{ErrorCode::notReady, "the model is about to move"};
   // An older version would mistake a contributor to an average for the trainer that pushed it, and as primary
   // acknowledge a push that was never made.
   if (request.records < kRecordFormat) {
@@ -268,7 +292,7 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
   handleEvent([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
   if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
   host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
-  return Admitted{serving_, feed,
+  return Admitted{serving_.term(), feed,
                   [this](std::shared_ptr<ImageStream> to) {
                     return executor_->executeAsync(
                         [this, to = std::move(to)]() mutable { return host_.sendCopy(std::move(to)); });
@@ -348,7 +372,7 @@ void ReplicaController::act(const replica_action::OpenGates&) {
 }
 
 kj::Promise<Status> ReplicaController::switchOver() {
-  if (serving_ == 0)
+  if (serving_.term() == 0)
     return Status(ErrorCode::standby, "this daemon is not the primary; ask " + document_.primaryAddress());
   if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switchover is in progress");
   if (const std::string trouble = document_.trouble(); !trouble.empty())
@@ -366,16 +390,16 @@ kj::Promise<Status> ReplicaController::switchOver() {
 
 kj::Promise<Result<bool>> ReplicaController::moveAway(RecordedMove moved) {
   using Answer = Result<bool>;
-  if (serving_ == 0) return Answer(rejectionReason());
+  if (serving_.term() == 0) return Answer(rejectionReason());
   const auto most = milliseconds(2 * terms_.replication.aloneMs);
   return whenEngineIdle(now() + most)
       .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
-        if (!idle || leaving_ || serving_ == 0 || life_ != Life::active) {
+        if (!idle || leaving_ || serving_.term() == 0 || !active()) {
           return Answer(ErrorCode::notReady,
                         "the cluster document cannot be changed now" +
                             (document_.trouble().empty() ? "" : ": " + document_.trouble()));
         }
-        life_ = Life::deciding;
+        rules_ = Rules::suspended;
         return retryMoveAway(moved, false);
       });
 }
@@ -404,20 +428,21 @@ kj::Promise<Result<bool>> ReplicaController::retryMoveAway(RecordedMove moved, b
           .then([this, moved = std::move(moved)]() mutable { return retryMoveAway(std::move(moved), true); });
     }
     const bool counts = came == ClusterDocumentClient::Moving::counts;
-    life_ = counts ? Life::movedAway : Life::active;
+    rules_ = counts ? Rules::over : Rules::decide;
     if (counts) {
       resolveLeave();
       return Answer(true);
     }
     // Requests that were suspended meanwhile.
-    if (left_ != nullptr) handleEvent([&](TimePoint time) { return state_.leave(time); });
+    if (leaver_ != nullptr) handleEvent([&](TimePoint time) { return state_.leave(time); });
     act(replica_action::Read{});
     return Answer(false);
   });
 }
 
 void ReplicaController::enterMoved() {
-  if (std::exchange(life_, Life::ended) == Life::ended) return;
+  if (std::exchange(rules_, Rules::over) == Rules::over) return;
+  withhold();
   leaving_ = true;  // when the primary reports its end, this daemon exits, too
   waitsFor_.clear();
   host_.movedAway(*document_.moved());
@@ -427,8 +452,8 @@ void ReplicaController::enterMoved() {
 // --- The end -------------------------------------------------------------------------------------------
 
 void ReplicaController::act(const replica_action::StepDown& down) {
-  serving_ = 0;
-  host_.handOver();
+  withhold();
+  serving_.stepDown();
   const std::string why =
       document_.ended() ? std::string("another daemon became primary and has ended the run")
       : down.handedOver
@@ -458,9 +483,9 @@ void ReplicaController::act(const replica_action::RunOver&) {
 }
 
 void ReplicaController::resolveLeave() {
-  KJ_IF_MAYBE (left, left_) {
-    (*left)->fulfill();
-    left_ = nullptr;
+  KJ_IF_MAYBE (leaver, leaver_) {
+    (*leaver)->fulfill();
+    leaver_ = nullptr;
   }
 }
 
@@ -471,10 +496,10 @@ kj::Promise<void> ReplicaController::whenLastNoticeSent() {
 
 kj::Promise<void> ReplicaController::leave() {
   leaving_ = true;
-  const bool takesPart = life_ == Life::active || life_ == Life::deciding;
-  if (!takesPart || state_.role() == ReplicaRole::ended || left_ != nullptr) return kj::READY_NOW;
+  const bool takesPart = active() || rules_ == Rules::suspended;
+  if (!takesPart || state_.role() == ReplicaRole::ended || leaver_ != nullptr) return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
-  left_ = kj::mv(pair.fulfiller);
+  leaver_ = kj::mv(pair.fulfiller);
   handleEvent([&](TimePoint time) { return state_.leave(time); });
   // The rules answer within a bounded time; the engine may not.
   const uint64_t most = 2 * terms_.replication.aloneMs;
@@ -485,15 +510,15 @@ kj::Promise<void> ReplicaController::leave() {
 
 kj::Promise<Status> ReplicaController::endRun(const std::string& reason) {
   leaving_ = true;
-  if (serving_ == 0) return Status();
+  if (serving_.term() == 0) return Status();
   const kj::Duration most = 2 * terms_.replication.silenceMs * kj::MILLISECONDS;
   // A standby that receives neither message takes over and keeps serving until an operator stops it.
   kj::Promise<void> told =
       feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.notifyRunEnded(reason); }).ignoreResult()
             : kj::Promise<void>(kj::READY_NOW);
   told = timer_.timeoutAfter(most, kj::mv(told)).catch_([](kj::Exception&&) {});
-  auto end = life_ == Life::movedAway ? kj::Promise<Status>(Status())
-                                      : endPlan(now() + milliseconds(terms_.replication.silenceMs));
+  auto end = rules_ == Rules::over ? kj::Promise<Status>(Status())
+                                   : endPlan(now() + milliseconds(terms_.replication.silenceMs));
   auto written = timer_.timeoutAfter(most, kj::mv(end)).catch_([](kj::Exception&&) {
     return Status(ErrorCode::unavailable, "no answer in time");
   });
@@ -517,7 +542,7 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
 // --- Status --------------------------------------------------------------------------------------------
 
 Error ReplicaController::rejectionReason() const {
-  if (life_ == Life::starting) {
+  if (rules_ == Rules::unread) {
     return {ErrorCode::standby,
             "this daemon does not know the cluster document yet" +
                 (document_.trouble().empty() ? std::string() : ": " + document_.trouble())};
@@ -555,8 +580,8 @@ std::vector<Address> ReplicaController::others() const {
 ReplicaSetStatus ReplicaController::status() const {
   ReplicaSetStatus out;
   out.daemon = hex(state_.me());
-  const bool startedMoved = life_ == Life::movedAway && serving_ == 0;
-  out.role = describe(startedMoved ? ReplicaRole::ended : state_.role());
+  const bool moved = serving_.outgoing().moved() && serving_.term() == 0;
+  out.role = describe(moved ? ReplicaRole::ended : state_.role());
   const ClusterView& plan = state_.plan();
   if (!plan.vacant()) {
     out.term = plan.term;

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/cluster/cluster_document.h"
+#include "server/serving/cluster_document.h"
 
 namespace psd {
 

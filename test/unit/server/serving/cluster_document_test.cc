@@ -1,8 +1,8 @@
-#include "server/cluster/cluster_document.h"
+#include "server/serving/cluster_document.h"
 
 #include <string>
 
-#include "server/cluster/cluster_document_json.h"
+#include "server/serving/cluster_document_json.h"
 #include "test/support/catch.h"
 
 namespace psd::daemon_plan_test {

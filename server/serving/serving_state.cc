@@ -1,0 +1,107 @@
+#include "server/serving/serving_state.h"
+
+#include <cassert>
+#include <utility>
+
+namespace psd {
+
+void ServingState::changed() {
+  view_.setMoved(outgoing_.moved() ? outgoing_.move() : RecordedMove());
+  assert(violation().empty());
+}
+
+void ServingState::serve(uint64_t term) {
+  serves_ = true;
+  why_.reset();
+  term_ = term;
+  changed();
+}
+
+void ServingState::withhold(ServingPhase phase, Error why) {
+  serves_ = false;
+  withheld_ = phase;
+  why_ = std::move(why);
+  changed();
+}
+
+void ServingState::stop(Error why, bool restarting) {
+  stopping_ = std::move(why);
+  restarting_ = restarting;
+  changed();
+}
+
+Error ServingState::movedError() const {
+  return {ErrorCode::standby, "the model has moved to " + addressesText(outgoing_.move().to)};
+}
+
+ServingPhase ServingState::phase() const {
+  using Outgoing = OutgoingMoveState::Phase;
+  if (outgoing_.moved()) return ServingPhase::moved;
+  if (outgoing_.phase() == Outgoing::unknown || outgoing_.phase() == Outgoing::committing) {
+    return ServingPhase::undecided;
+  }
+  if (!serves_) return withheld_;
+  if (incoming_.underWay()) return ServingPhase::arriving;
+  return outgoing_.underWay() ? ServingPhase::quiescing : ServingPhase::serving;
+}
+
+std::optional<Error> ServingState::rejection(Peer peer) const {
+  if (stopping_) return stopping_;
+  if (outgoing_.moved()) return movedError();
+  if (!serves_) return why_;
+  if (incoming_.underWay()) {
+    return Error{
+        ErrorCode::unavailable,
+        "the model is being moved here from other daemons, and the move is not known to be committed"};
+  }
+  const bool resumes =
+      peer == Peer::returningTrainer && outgoing_.phase() == OutgoingMoveState::Phase::quiescing;
+  if (peer == Peer::reader || resumes || !outgoing_.underWay()) return {};
+  return Error{ErrorCode::unavailable, "the model is about to move to other daemons; try again"};
+}
+
+Status ServingState::mayMove() const {
+  if (outgoing_.moved()) return movedError();
+  if (stopping_) return *stopping_;
+  if (outgoing_.phase() != OutgoingMoveState::Phase::none) {
+    return {ErrorCode::notReady, "another move of the model is in progress"};
+  }
+  if (reconfigures_) return {ErrorCode::notReady, "a reload is in progress; try again"};
+  if (const auto why = rejection(Peer::reader)) return *why;
+  return {};
+}
+
+Status ServingState::mayArrive() const {
+  if (!serves_) return *why_;
+  if (stopping_) return *stopping_;
+  if (reconfigures_) return {ErrorCode::notReady, "a reload is in progress; try again"};
+  return {};
+}
+
+Status ServingState::mayReconfigure() const {
+  if (stopping_) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (reconfigures_) return {ErrorCode::notReady, "another reload is under way"};
+  if (outgoing_.underWay() || incoming_.receives()) {
+    return {ErrorCode::notReady, "a move of the model to other daemons is under way; try again"};
+  }
+  return {};
+}
+
+MoveOutcome ServingState::outcome(uint64_t move, bool here) const {
+  const MoveOutcome away = outgoing_.outcome(move, here);
+  return away == MoveOutcome::unknown ? incoming_.outcome(move) : away;
+}
+
+std::string ServingState::violation() const {
+  if (std::string found = outgoing_.violation(); !found.empty()) return found;
+  if (std::string found = incoming_.violation(); !found.empty()) return found;
+  if (serves_ == why_.has_value()) return "it serves, and has a reason not to; or neither";
+  if (!serves_ && withheld_ >= ServingPhase::serving && withheld_ != ServingPhase::ended) {
+    return "it does not serve, and its phase says so only of one that does";
+  }
+  if (incoming_.receives() && outgoing_.underWay()) return "a model arrives while one moves away";
+  if (restarting_ && !stopping_) return "it restarts without stopping";
+  return "";
+}
+
+}  // namespace psd
