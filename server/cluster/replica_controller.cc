@@ -121,20 +121,6 @@ void ReplicaController::handleEvent(const Event& event) {
   withhold();
 }
 
-// --- What others are answered ----------------------------------------------------------------------------
-
-void ReplicaController::withhold() {
-  if (phase() != ServingPhase::serving) serving_.withhold(phase(), rejectionReason());
-}
-
-ServingPhase ReplicaController::phase() const {
-  if (rules_ == Rules::unread) return ServingPhase::starting;
-  const ReplicaRole role = state_.role();
-  if (role == ReplicaRole::primary) return ServingPhase::serving;
-  if (rules_ == Rules::over || role == ReplicaRole::ended) return ServingPhase::ended;
-  return role == ReplicaRole::standby ? ServingPhase::standby : ServingPhase::syncing;
-}
-
 kj::Promise<void> ReplicaController::keepTicking() {
   const uint64_t pause =
       std::min<uint64_t>(kLook.count(), std::max<uint64_t>(terms_.replication.heartbeatMs / 4, 1));
@@ -540,26 +526,6 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
 }
 
 // --- Status --------------------------------------------------------------------------------------------
-
-Error ReplicaController::rejectionReason() const {
-  if (rules_ == Rules::unread) {
-    return {ErrorCode::standby,
-            "this daemon does not know the cluster document yet" +
-                (document_.trouble().empty() ? std::string() : ": " + document_.trouble())};
-  }
-  if (state_.role() == ReplicaRole::ended) {
-    if (document_.ended()) return {ErrorCode::standby, "the run is over"};
-    if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to exit"};
-    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + document_.primaryAddress()};
-  }
-  if (undecided_) return {ErrorCode::standby, "this daemon does not serve: " + waitsFor_};
-  const std::string primary = document_.primaryAddress();
-  const bool own = std::ranges::any_of(terms_.addresses,
-                                       [&](const Address& address) { return address.toString() == primary; });
-  return {ErrorCode::standby,
-          fmt::format("this daemon is the {} of {}{} and does not serve", describe(state_.role()),
-                      own ? "the previous process at " : "", primary)};
-}
 
 std::vector<Address> ReplicaController::others() const {
   std::vector<Address> all;

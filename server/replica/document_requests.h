@@ -22,8 +22,8 @@ class DocumentRequests {
   const ClusterView& known() const { return known_; }
   /// Whether no swap may be sent: one is pending, or the engine has not answered since one was lost.
   bool busy() const { return swapping_ || uncertain_; }
-  /// Whether a request is pending or a read is scheduled.
-  bool asks() const { return busy() || reading_ || readDue_; }
+  /// Whether a request is pending.
+  bool asks() const { return swapping_ || reading_; }
   /// Whether a swap from `revision` may have happened without this daemon having seen it.
   bool open(std::optional<uint64_t> revision) const { return revision && *revision >= known_.revision; }
 

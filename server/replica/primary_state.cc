@@ -218,8 +218,9 @@ void PrimaryState::remove(ReplicaActions& out) {
 
 void PrimaryState::renew(TimePoint now, ReplicaActions& out) {
   const bool alone = !waiting_ || !standby_->connected || gone(now, rules_.silence);
-  // A silent standby may just have taken over: then it rewrites the document.
-  if (waiting_ && alone && now - *vacantSince_ < rules_.absence) return;
+  // A silent standby may just have taken over: then it rewrites the document. A daemon that knows of none
+  // writes one after `absence`, which must not be the first.
+  if (waiting_ && alone && now - *vacantSince_ < rules_.absence / 2) return;
   const bool keeps = !alone && own_.standby == standby_->id;
   if (keeps) addedAt_ = plan().revision;
   // The next term may have been that of such a standby.

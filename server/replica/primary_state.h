@@ -37,7 +37,7 @@ class PrimaryState {
   const ClusterView& plan() const { return talk_.known(); }
   /// Whether it has stepped down or may exit; it must not be called any more.
   bool over() const { return over_; }
-  /// Whether a request to the engine is pending or scheduled.
+  /// Whether a request to the engine is pending.
   bool asks() const { return talk_.asks(); }
   /// The standby that pushes wait for.
   std::optional<DaemonId> waitsFor() const { return waiting_ ? std::optional(standby_->id) : std::nullopt; }

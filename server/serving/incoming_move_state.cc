@@ -152,7 +152,7 @@ MoveOutcome IncomingMoveState::outcome(uint64_t move) const {
   return move == receiving_ || move == placed_ ? MoveOutcome::underWay : MoveOutcome::unknown;
 }
 
-std::string IncomingMoveState::violation() const {
+std::string IncomingMoveState::checkInvariants() const {
   if (work_ == Work::placing && receiving_ == 0) return "a model is put in place without a move";
   if ((work_ == Work::forgetting || work_ == Work::committing) && placed_ == 0) {
     return "no model is in place, and one is removed or committed";

@@ -76,7 +76,7 @@ class IncomingMoveState {
   uint64_t committedMove() const { return committed_; }
   MoveOutcome outcome(uint64_t move) const;
   /// A violated invariant; empty: none.
-  std::string violation() const;
+  std::string checkInvariants() const;
 
  private:
   void drop();

@@ -91,7 +91,7 @@ MoveOutcome OutgoingMoveState::outcome(uint64_t move, bool here) const {
   return move_.move == move ? MoveOutcome::underWay : MoveOutcome::stays;
 }
 
-std::string OutgoingMoveState::violation() const {
+std::string OutgoingMoveState::checkInvariants() const {
   if ((phase_ == Phase::none) != (move_.move == 0)) return "a phase of a move without a move, or the reverse";
   if (phase_ == Phase::quiesced && !still_) return "quiesced, and the model may change";
   if (still_ && !underWay() && phase_ != Phase::unknown) return "the model may not change, without a move";

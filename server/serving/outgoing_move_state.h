@@ -68,7 +68,7 @@ class OutgoingMoveState {
   /// Why a move cannot continue in this phase.
   Status checkStill(uint64_t move) const;
   /// A violated invariant; empty: none.
-  std::string violation() const;
+  std::string checkInvariants() const;
 
  private:
   Phase phase_ = Phase::none;

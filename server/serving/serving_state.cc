@@ -7,7 +7,7 @@ namespace psd {
 
 void ServingState::changed() {
   view_.setMoved(outgoing_.moved() ? outgoing_.move() : RecordedMove());
-  assert(violation().empty());
+  assert(checkInvariants().empty());
 }
 
 void ServingState::serve(uint64_t term) {
@@ -92,9 +92,9 @@ MoveOutcome ServingState::outcome(uint64_t move, bool here) const {
   return away == MoveOutcome::unknown ? incoming_.outcome(move) : away;
 }
 
-std::string ServingState::violation() const {
-  if (std::string found = outgoing_.violation(); !found.empty()) return found;
-  if (std::string found = incoming_.violation(); !found.empty()) return found;
+std::string ServingState::checkInvariants() const {
+  if (std::string found = outgoing_.checkInvariants(); !found.empty()) return found;
+  if (std::string found = incoming_.checkInvariants(); !found.empty()) return found;
   if (serves_ == why_.has_value()) return "it serves, and has a reason not to; or neither";
   if (!serves_ && withheld_ >= ServingPhase::serving && withheld_ != ServingPhase::ended) {
     return "it does not serve, and its phase says so only of one that does";

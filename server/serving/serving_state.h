@@ -102,7 +102,7 @@ class ServingState final {
 
   ServingView& view() { return view_; }
   /// A violated invariant; empty: none. Debug builds check it after every change.
-  std::string violation() const;
+  std::string checkInvariants() const;
 
  private:
   template <class Change, class State>

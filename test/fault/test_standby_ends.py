@@ -194,8 +194,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.until_primary(last, 2)
         self.until_more("by the one that took over", 20)
         self.end_trainers()
-        for daemon in (last, old):
-            daemon.kill()
+        processes.kill_together(last, old)
         self.assertEqual(self.etcd.remove(self.key), 1)
         older = self.one(listen=old.address, folder="old", wait=BOTH)
         newest = self.one(listen=last.address, folder="last", wait=BOTH)
@@ -209,8 +208,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         last.until_in_sync()
         self.until_more("with the next standby", 20)
         self.end_trainers()
-        for daemon in (last, standby):
-            daemon.kill()
+        processes.kill_together(last, standby)
         self.assertEqual(self.etcd.remove(self.key), 1)
         fresh = self.one()
         self.until_primary(fresh, 1)

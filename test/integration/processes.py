@@ -212,6 +212,17 @@ class Process:
         return "\n".join([f"--- {self.name}: {' '.join(self.arguments)} -> {self.popen.poll()}", *last])
 
 
+def kill_together(*processes):
+    """kill -9 of all of them, so that none notices the end of another one."""
+    for process in processes:
+        process.log_written()
+    for process in processes:
+        process.signal(signal.SIGSTOP)
+    for process in processes:
+        process.popen.kill()
+        process.popen.wait(WAIT_S)
+
+
 class NotReady(AssertionError):
     """A daemon ended before it was ready."""
 

@@ -15,10 +15,16 @@ ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const
       state_(id, rules, host.network().now()),
       log_(disk.log),
       begunWith_(std::move(disk)),
-      origin_(origin) {}
+      origin_(origin) {
+  withhold();
+  if (begunWith_.moved == 0) return;
+  markedMove_ = begunWith_.moved;
+  suspended_ = true;
+  serving_.move([this](auto& state) { state.adopt({markedMove_, {{"target"}}}); });
+}
 
 ReplicaDisk ReplicaDaemon::disk() const {
-  if (host_.saving() == Saving::log) return {log_, {}};
+  if (host_.saving() == Saving::log) return {log_, {}, markedMove_};
   if (!saved_) return begunWith_;
   if (state_.role() == ReplicaRole::primary || term_ > 0)
     return {log_, FolderRecord{.daemon = id_, .term = term_, .complete = true}};
@@ -49,6 +55,7 @@ void ReplicaDaemon::after(uint64_t ms, std::function<void()> event) {
 }
 
 void ReplicaDaemon::begin() {
+  if (markedMove_ != 0) return;
   if (reads_ % 2 == 0) {
     act(action::Read{});
     after(1, [this] { tick(); });
@@ -66,14 +73,14 @@ void ReplicaDaemon::die() {
 }
 
 void ReplicaDaemon::tick() {
-  if (host_.finished()) return;
-  perform(state_.tick(now()));
+  if (host_.finished() || serving_.outgoing().moved()) return;
+  perform([&] { return state_.tick(now()); });
   if (alive_ && started_) claimOwnState();
   if (state_.role() == ReplicaRole::primary) beat();
   after(15, [this] { tick(); });
 }
 
-void ReplicaDaemon::perform(const ReplicaActions& actions) {
+void ReplicaDaemon::execute(const ReplicaActions& actions) {
   for (const ReplicaAction& one : actions) {
     if (!alive_) return;
     std::visit([this](const auto& what) { act(what); }, one);
@@ -82,6 +89,7 @@ void ReplicaDaemon::perform(const ReplicaActions& actions) {
       !state_.plan().standby) {
     answerUpTo(log_.size());
   }
+  if (state_.role() != ReplicaRole::primary) withhold();
 }
 
 // --- The engine ---
@@ -95,14 +103,15 @@ void ReplicaDaemon::act(const action::Swap& swap) {
       host_.broken() == Broken::noCas && swap.wanted.primary == id_ && state_.role() == ReplicaRole::standby;
   swaps_ += 1 + swaps_ % 2;
   const uint64_t mine = swaps_;
-  host_.engine().swap(place_, swap.expectedRevision, swap.wanted, whatever,
-                      [this, mine](bool won, const ClusterView& plan) {
-                        run([this, mine, won, plan] {
-                          if (swaps_ != mine) return;
-                          swaps_++;
-                          perform(won ? state_.swapWon(plan, now()) : state_.swapRefused(plan, now()));
-                        });
-                      });
+  host_.engine().swap(
+      place_, swap.expectedRevision, swap.wanted, whatever, [this, mine](bool won, const ClusterView& plan) {
+        run([this, mine, won, plan] {
+          if (swaps_ != mine) return;
+          swaps_++;
+          if (adoptMove(plan)) return;
+          perform([&] { return won ? state_.swapWon(plan, now()) : state_.swapRefused(plan, now()); });
+        });
+      });
   after(kEngineTimeoutMs, [this, mine] {
     if (swaps_ == mine) swapTimedOut();
   });
@@ -111,10 +120,10 @@ void ReplicaDaemon::act(const action::Swap& swap) {
 void ReplicaDaemon::swapTimedOut() {
   swaps_++;
   if (host_.broken() != Broken::noAnswerIsNo || state_.plan().vacant())
-    return perform(state_.swapUnknown(now()));
+    return perform([&] { return state_.swapUnknown(now()); });
   ClusterView refused = state_.plan();
   refused.revision++;
-  perform(state_.swapRefused(refused, now()));
+  perform([&] { return state_.swapRefused(refused, now()); });
 }
 
 void ReplicaDaemon::act(const action::Read&) {
@@ -124,18 +133,19 @@ void ReplicaDaemon::act(const action::Read&) {
     run([this, mine, plan] {
       if (reads_ != mine) return;
       reads_++;
+      if (adoptMove(plan)) return;
       const bool first = !std::exchange(started_, true);
-      if (!first) return perform(state_.documentRead(plan, now()));
+      if (!first) return perform([&] { return state_.documentRead(plan, now()); });
       startedAt_ = now();
       SavedFolder folder{begunWith_.record, false};
       if (host_.broken() == Broken::anyFolderBegins) folder = {{}, true};
-      perform(state_.start(plan, log_.size(), now(), folder));
+      perform([&] { return state_.start(plan, log_.size(), now(), folder); });
     });
   });
   after(kEngineTimeoutMs, [this, mine] {
     if (reads_ != mine) return;
     reads_++;
-    if (started_) return perform(state_.readUnknown(now()));
+    if (started_) return perform([&] { return state_.readUnknown(now()); });
     act(action::Read{});
   });
 }
@@ -144,6 +154,7 @@ void ReplicaDaemon::act(const action::Read&) {
 
 void ReplicaDaemon::act(const action::Promote& promote) {
   term_ = promote.term;
+  serving_.serve(term_);
   gatesOpen_ = true;
   answered_ = log_.size();
   history_ = term_;
@@ -164,7 +175,7 @@ void ReplicaDaemon::claimOwnState() {
   if (!primarys && !standbys) return;
   if (plan.standby && now() - startedAt_ < 2 * rules_.alone) return;
   if (standbys && (heldEpoch_ > 0 || now() - heardAt_ < 2 * rules_.alone)) return;
-  perform(state_.claim(plan, now()));
+  perform([&] { return state_.claim(plan, now()); });
 }
 
 void ReplicaDaemon::endRun() {
@@ -183,7 +194,7 @@ void ReplicaDaemon::endRun() {
         });
       });
     }
-    perform(state_.endRun());
+    perform([&] { return state_.endRun(); });
     host_.engine().end(place_, id_, saves);
     after(random().between(1, 100), [this] { host_.ended(*this); });
   });
@@ -191,6 +202,9 @@ void ReplicaDaemon::endRun() {
 
 void ReplicaDaemon::push(const ReplicaPush& push) {
   if (state_.role() != ReplicaRole::primary || !gatesOpen_) return;
+  // It has reconnected, and so is not quiesced; once all are, it is not admitted.
+  if (quiesced_.contains(push.trainer) && !serving_.admits(ServingState::Peer::returningTrainer)) return;
+  quiesced_.erase(push.trainer);
   uint64_t number = log_.find(push);
   const bool first = number == 0;
   if (first) {
@@ -199,7 +213,7 @@ void ReplicaDaemon::push(const ReplicaPush& push) {
     for (const auto& [id, connection] : followers_) sendRecord(connection, host_.living(id), number);
   }
   unanswered_.emplace(number, push);
-  if (first) perform(state_.recordAppended(number, now()));
+  if (first) perform([&] { return state_.recordAppended(number, now()); });
   answerUpTo(answered_);
 }
 
@@ -213,7 +227,7 @@ void ReplicaDaemon::answerUpTo(uint64_t number) {
 
 void ReplicaDaemon::act(const action::CloseGates&) {
   gatesOpen_ = false;
-  after(random().between(0, 20), [this] { perform(state_.gatesClosed(now())); });
+  after(random().between(0, 20), [this] { perform([&] { return state_.gatesClosed(now()); }); });
 }
 
 void ReplicaDaemon::tellPlan(DaemonId to, const ClusterView& plan) {
@@ -222,7 +236,8 @@ void ReplicaDaemon::tellPlan(DaemonId to, const ClusterView& plan) {
   if (follower == followers_.end() || standby == nullptr) return;
   follower->second->send(1, [standby, plan, connection = follower->second] {
     standby->run([standby, plan, connection] {
-      if (standby->isOf(connection)) standby->perform(standby->state_.documentRead(plan, standby->now()));
+      if (standby->isOf(connection))
+        standby->perform([&] { return standby->state_.documentRead(plan, standby->now()); });
     });
   });
 }
@@ -239,7 +254,7 @@ void ReplicaDaemon::subscribed(const Connection& connection, DaemonId from, std:
   if (state_.role() != ReplicaRole::primary || !connection->open(1)) return connection->close(1);
   if (auto old = followers_.find(from); old != followers_.end()) old->second->close(1);
   followers_[from] = connection;
-  perform(state_.standbySubscribed(from, now()));
+  perform([&] { return state_.standbySubscribed(from, now()); });
   ReplicaDaemon* standby = host_.living(from);
   if (!alive_ || !followers_.contains(from) || standby == nullptr) return;
   const Origin mine{id_, history_};
@@ -262,14 +277,14 @@ void ReplicaDaemon::sendRecord(const Connection& connection, ReplicaDaemon* to, 
 void ReplicaDaemon::standbyHolds(const Connection& connection, DaemonId from, uint64_t number) {
   auto follower = followers_.find(from);
   if (follower == followers_.end() || follower->second != connection) return;
-  perform(state_.standbyHolds(from, number, now()));
+  perform([&] { return state_.standbyHolds(from, number, now()); });
 }
 
 void ReplicaDaemon::standbyGone(const Connection& connection, DaemonId from) {
   auto follower = followers_.find(from);
   if (follower == followers_.end() || follower->second != connection) return;
   followers_.erase(follower);
-  perform(state_.standbyConnectionGone(from, now()));
+  perform([&] { return state_.standbyConnectionGone(from, now()); });
 }
 
 void ReplicaDaemon::beat() {
@@ -291,7 +306,7 @@ void ReplicaDaemon::probe(DaemonId id) {
   network.send(place_, there, network.delay(), [this, id, there, &network] {
     if (host_.living(id) != nullptr) return;
     network.send(there, place_, network.delay(),
-                 [this, id] { run([this, id] { perform(state_.peerDead(id, now())); }); });
+                 [this, id] { run([this, id] { perform([&] { return state_.peerDead(id, now()); }); }); });
   });
 }
 
@@ -313,7 +328,8 @@ void ReplicaDaemon::act(const action::NotifyLeaving&) {
   if (!following_ || !target_) return;
   if (ReplicaDaemon* primary = host_.living(*target_)) {
     following_->send(0, [primary, id = id_] {
-      primary->run([=] { primary->perform(primary->state_.standbyLeaves(id, primary->now())); });
+      primary->run(
+          [=] { primary->perform([&] { return primary->state_.standbyLeaves(id, primary->now()); }); });
     });
   }
 }
@@ -329,7 +345,7 @@ void ReplicaDaemon::dial() {
     network.send(there, place_, network.delay(), [this, id, found = host_.living(id)] {
       run([this, id, found] {
         if (target_ != id || following_) return;
-        if (found == nullptr) return perform(state_.peerDead(id, now()));
+        if (found == nullptr) return perform([&] { return state_.peerDead(id, now()); });
         connected(*found);
       });
     });
@@ -340,18 +356,17 @@ void ReplicaDaemon::connected(ReplicaDaemon& primary) {
   auto slot = std::make_shared<std::weak_ptr<ReplicaConnection>>();
   following_ = std::make_shared<ReplicaConnection>(
       host_.network(), std::array<size_t, 2>{place_, primary.place_},
-      std::array<ReplicaConnection::Event, 2>{[this, slot] {
-                                                run([this, connection = slot->lock()] {
-                                                  if (!connection || !isOf(connection)) return;
-                                                  following_.reset();
-                                                  perform(state_.primaryConnectionGone(now()));
-                                                });
-                                              },
-                                              [&primary, slot, id = id_] {
-                                                primary.run([&primary, connection = slot->lock(), id] {
-                                                  primary.standbyGone(connection, id);
-                                                });
-                                              }});
+      std::array<ReplicaConnection::Event, 2>{
+          [this, slot] {
+            run([this, connection = slot->lock()] {
+              if (!connection || !isOf(connection)) return;
+              following_.reset();
+              perform([&] { return state_.primaryConnectionGone(now()); });
+            });
+          },
+          [&primary, slot, id = id_] {
+            primary.run([&primary, connection = slot->lock(), id] { primary.standbyGone(connection, id); });
+          }});
   *slot = following_;
   following_->send(0, [&primary, connection = following_, id = id_, origin = origin_, held = log_.size()] {
     primary.run([=, &primary] { primary.subscribed(connection, id, origin, held); });
@@ -378,12 +393,12 @@ void ReplicaDaemon::record(const Connection& connection, const Origin& origin, u
 void ReplicaDaemon::beaten(const Connection& connection, const Origin& origin) {
   if (!isOf(connection) || !state_.takes(origin.primary, origin.term)) return;
   heardAt_ = now();
-  perform(state_.primaryHeard(now()));
+  perform([&] { return state_.primaryHeard(now()); });
   if (origin_ == origin) holds();
 }
 
 void ReplicaDaemon::holds() {
-  perform(state_.recordsHeld(log_.size(), now()));
+  perform([&] { return state_.recordsHeld(log_.size(), now()); });
   ReplicaDaemon* primary = target_ ? host_.living(*target_) : nullptr;
   if (!alive_ || !following_ || primary == nullptr) return;
   following_->send(0, [primary, connection = following_, id = id_, number = log_.size()] {

@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "server/replica/replica_state.h"
+#include "server/serving/serving_state.h"
 #include "test/simulation/replica_engine.h"
 #include "test/simulation/replica_log.h"
 
@@ -24,12 +26,17 @@ enum class Broken {
   keepsState,        ///< steps down and keeps its state
   beginsAtOnce,      ///< creates a missing document without waiting for the previous serving daemon
   anyFolderBegins,   ///< starts the next run, or a first one, with whatever its folder has
+  // Of moves:
+  noAnswerIsNoMove,  ///< takes a move whose record has no answer for one that is not recorded
+  admitsUndecided,   ///< the target admits trainers before the move is committed
+  forgetsUnknown,    ///< the target discards the model when the command is gone
 };
 
 /// What a process leaves on its disk. A value type.
 struct ReplicaDisk {
   ReplicaLog log;
   std::optional<FolderRecord> record;
+  uint64_t moved = 0;  ///< the move by which the model went to other daemons
 };
 
 /// What a daemon saves.
@@ -54,9 +61,12 @@ class ReplicaHost {
   /// The process with that number, if it is alive.
   virtual ReplicaDaemon* living(DaemonId id) = 0;
   virtual size_t placeOf(DaemonId id) const = 0;
+  virtual void checkServing(const ServingState& serving) = 0;
   virtual void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) = 0;
   virtual void steppedDown(ReplicaDaemon& daemon, bool handedOver) = 0;
   virtual void ended(ReplicaDaemon& daemon) = 0;
+  /// A move is over that had begun here; the model has moved if its ServingState says so.
+  virtual void moveOver(ReplicaDaemon&) {}
 };
 
 /// A process of a daemon: a ReplicaState, and a daemon's reaction to its actions, on a log of pushes. Owned
@@ -89,15 +99,32 @@ class ReplicaDaemon {
   /// Kills the process; connections close, as far as the network reports that.
   void die();
   void push(const ReplicaPush& push);
-  void handOver() { perform(state_.handOver(now())); }
-  void leave() { perform(state_.leave(now())); }
+  void handOver() {
+    perform([&] { return state_.handOver(now()); });
+  }
+  void leave() {
+    perform([&] { return state_.leave(now()); });
+  }
   /// Ends the run, like `psd stop`, at its primary.
   void endRun();
   /// The document, as reported by a watch.
   void learn(const ClusterView& plan) {
-    if (started_) perform(state_.documentRead(plan, now()));
+    if (adoptMove(plan)) return;
+    if (started_) perform([&] { return state_.documentRead(plan, now()); });
   }
-  void claim(const ClusterView& plan) { perform(state_.claim(plan, now())); }
+  // --- A move of the model to other daemons ---
+
+  const ServingState& serving() const { return serving_; }
+  Status beginMove(uint64_t move);
+  /// A trainer quiesces. False: it is refused.
+  bool quiesce(size_t trainer, uint64_t move);
+  /// Records the move; host_.moveOver() follows.
+  Status commitMove(uint64_t move);
+  void abandonMove(uint64_t move);
+
+  void claim(const ClusterView& plan) {
+    perform([&] { return state_.claim(plan, now()); });
+  }
   /// Runs in the process: later if it is stalled, never if it has died.
   void run(const std::function<void()>& event);
 
@@ -110,7 +137,12 @@ class ReplicaDaemon {
   void after(uint64_t ms, std::function<void()> event);
   void wakeWhenDue();
   void tick();
-  void perform(const ReplicaActions& actions);
+  /// Passes an event to the rules, unless they are suspended, and executes the actions.
+  template <class Event>
+  void perform(Event event) {
+    if (!suspended_) execute(event());
+  }
+  void execute(const ReplicaActions& actions);
 
   void act(const replica_action::Swap& swap);
   void act(const replica_action::Read&);
@@ -124,10 +156,27 @@ class ReplicaDaemon {
   void act(const replica_action::CloseReplication&);
   void act(const replica_action::NotifyLeaving&);
   void act(const replica_action::Promote& promote);
-  void act(const replica_action::TermRenewed& renewed) { term_ = renewed.term; }
+  void act(const replica_action::TermRenewed& renewed) {
+    term_ = renewed.term;
+    serving_.serve(term_);
+  }
   void act(const replica_action::RunOver&) { host_.ended(*this); }
   void act(const replica_action::StepDown& down) { host_.steppedDown(*this, down.handedOver); }
   void act(const replica_action::MayExit&) { host_.ended(*this); }
+
+  /// Reports to the ServingState that this daemon does not serve.
+  void withhold();
+  /// If the document says that the model has moved, and this daemon does not serve: redirects.
+  bool adoptMove(const ClusterView& plan);
+  void closeForMove(uint64_t move);
+  void recordMove(uint64_t move, uint64_t revision);
+  void recorded(uint64_t move, bool counts);
+  template <class Change>
+  auto change(Change change) {
+    auto result = serving_.move(change);
+    host_.checkServing(serving_);
+    return result;
+  }
 
   void answerUpTo(uint64_t number);
   /// Becomes primary if its folder has the state of the document's primary, or of its standby, and that is
@@ -158,6 +207,11 @@ class ReplicaDaemon {
   const DaemonId id_;
   const ReplicationRules rules_;
   ReplicaState state_;
+  ServingState serving_;
+  bool suspended_ = false;     // a move is being recorded, or was: the rules are suspended
+  std::set<size_t> quiesced_;  // trainers
+  uint64_t records_ = 0;       // the newest request to record a move
+  uint64_t markedMove_ = 0;    // in the folder
   ReplicaLog log_;
   const ReplicaDisk begunWith_;
   bool saved_ = false;      // its disk has its state

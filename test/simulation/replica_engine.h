@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "server/replica/cluster_view.h"
@@ -40,6 +41,24 @@ class ReplicaEngine {
       write({.ended = EndedRun{plan_.term, plan_.primary, plan_.standby, saved}});
     });
   }
+  /// Records that the model has moved, if the document has that revision and names `id`. `answer(plan)`: the
+  /// document after it.
+  void moveAway(size_t from, uint64_t expected, DaemonId id, uint64_t move,
+                std::function<void(const ClusterView&)> answer) {
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
+      if (away_ || losses != losses_) return;
+      if (plan_.revision == expected && plan_.primary == id) {
+        moves_[expected + 1] = move;
+        write({.ended = EndedRun{plan_.term, plan_.primary, plan_.standby, true}});
+      }
+      reply(from, [answer, plan = plan_] { answer(plan); });
+    });
+  }
+  /// The move that a document of that revision records; 0: none.
+  uint64_t movedBy(const ClusterView& plan) const {
+    const auto found = moves_.find(plan.revision);
+    return found == moves_.end() ? 0 : found->second;
+  }
   /// Another replica set's part of the document changes.
   void touch() {
     if (!plan_.vacant()) write(plan_);
@@ -75,6 +94,7 @@ class ReplicaEngine {
   ClusterView plan_;
   bool away_ = false;
   uint64_t losses_ = 0;
+  std::map<uint64_t, uint64_t> moves_;  // by revision
   std::function<void(const ClusterView&)> hook_;
 };
 

@@ -15,8 +15,9 @@ namespace psd::testing {
 /// Owned by one thread.
 class ReplicaNetwork {
  public:
-  static constexpr size_t kPlaces = 5;
-  static constexpr size_t kEngine = 3, kTrainers = 4;  // below: daemons
+  static constexpr size_t kPlaces = 8;
+  static constexpr size_t kEngine = 3, kTrainers = 4;             // below: daemons of the replica set
+  static constexpr size_t kTarget = 5, kOther = 6, kCommand = 7;  // of a move
 
   ReplicaNetwork(Random& random, VirtualTime& time) : random_(random), time_(time) {}
 

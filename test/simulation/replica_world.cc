@@ -238,6 +238,7 @@ void ReplicaWorld::loseDocument() {
   if (primary->gatesClosed() || primary->isStalled()) return;
   if (!network_.openBothWays(primary->place(), ReplicaNetwork::kEngine)) return;
   losses_++;
+  lostAt_ = network_.now();
   engine_.lose();
   notifyAll(10);
 }
@@ -292,7 +293,7 @@ void ReplicaWorld::settle() {
       if (place.daemon == nullptr) continue;
       what += ", " + text(place.daemon->id()) + " is " + std::string(describe(place.daemon->state().role()));
     }
-    return violated(what);
+    return violated(what + unfinished());
   }
   recoverIfDead();
   if (saving_ != Saving::log && random_.oneIn(5)) decide();

@@ -33,7 +33,7 @@ struct ReplicaCounts {
 /// Two or three daemons of one replica set, an engine, and trainers that push, over a network; crashes,
 /// starts, stalls, cuts, losses, orderly ends and switchovers; and the invariants, checked after every swap
 /// and every answer. Owned by one thread.
-class ReplicaWorld : private ReplicaHost {
+class ReplicaWorld : protected ReplicaHost {
  public:
   /// `saving`: with any other value than `log`, runs end, documents are lost and all daemons die at once,
   /// too.
@@ -41,10 +41,10 @@ class ReplicaWorld : private ReplicaHost {
 
   /// Runs faults for a while, then none, until every push is answered and the replica set is redundant.
   /// Returns an empty text, or the violation.
-  std::string run();
+  virtual std::string run();
   const ReplicaCounts& counts() const { return counts_; }
 
- private:
+ protected:
   struct Place {
     ReplicaDaemon* daemon = nullptr;  // that runs there
     ReplicaDisk disk;                 // what the last process left
@@ -65,6 +65,9 @@ class ReplicaWorld : private ReplicaHost {
   void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) override;
   void steppedDown(ReplicaDaemon& daemon, bool handedOver) override;
   void ended(ReplicaDaemon& daemon) override { die(daemon.place()); }
+  void checkServing(const ServingState& serving) override {
+    if (const std::string found = serving.checkInvariants(); !found.empty()) violated(found);
+  }
 
   void start(size_t place, ReplicaDisk disk, std::optional<ReplicaDaemon::Origin> origin);
   void restart(size_t place);
@@ -82,14 +85,16 @@ class ReplicaWorld : private ReplicaHost {
   void notifyAll(uint64_t times);
   void heal();
   void settle();
-  void train(size_t trainer);
+  virtual void train(size_t trainer);
   void written(const ClusterView& before);
   void check(const std::string& when);
   void checkHolds(DaemonId id, const std::string& when);
   void violated(const std::string& what) {
     if (violation_.empty()) violation_ = what;
   }
-  bool whole() const;
+  virtual bool whole() const;
+  /// What more is unfinished, for the violation; empty: nothing.
+  virtual std::string unfinished() const { return ""; }
 
   Random& random_;
   const Broken broken_;
@@ -106,6 +111,7 @@ class ReplicaWorld : private ReplicaHost {
   std::map<uint64_t, DaemonId> primaryOfTerm_;         // by term
   uint64_t lastId_ = 0;
   uint64_t losses_ = 0;              // of the document
+  TimePoint lostAt_{};               // the last one
   std::optional<DaemonId> decided_;  // by an operator
   uint64_t rollbacks_ = 0;           // number of times that trainers had to continue from an older state
   bool mishaps_ = true;

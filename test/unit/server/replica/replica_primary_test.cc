@@ -280,7 +280,7 @@ TEST_CASE(
     CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
     CHECK(text(primary.state.documentRead({3, 0, {}, {}}, primary.now)) == "");
     CHECK(primary.append(3) == "");
-    CHECK(primary.silence(milliseconds(950)) == "");
+    CHECK(primary.silence(milliseconds(450)) == "");  // half of the absence
     CHECK(primary.silence(milliseconds(50)) == "swap 3 3:7+none");
     SECTION("it has not") {
       CHECK(text(primary.state.swapWon({4, 3, kMe, {}}, primary.now)) == "renewed 3, answer 3");
