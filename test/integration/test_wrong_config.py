@@ -169,6 +169,14 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse([*saving, f"durability.path={self.folder}/saved", "--set", f"durability.resume={self.folder}/absent"],
                     "psd: durability.resume: there is no checkpoint")
 
+    def test_files_of_the_engine(self):
+        engine = ('engine={"prefix": "/psd", "endpoints": ["https://127.0.0.1:1"], "user": "psd", "password_file": "absent-password", '
+                  '"tls": {"ca": "absent-ca"}}')
+        started = ["--listen", "tcp://127.0.0.1:0", "--set", "policy.type=locked", "--set", engine]
+        self.refuse(started, "psd: engine.password_file: ", "absent-password")
+        self.refuse([*started, "--set", "replication.token_file=absent-token"], "psd: replication.token_file: ", "absent-token")
+        self.refuse([*started, "--set", "engine.user=", "--set", "engine.password_file="], "psd: engine.tls: ", "absent-ca")
+
     def test_log_files(self):
         def refuse(path, *words):
             process = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"log.file={path}")
