@@ -10,8 +10,9 @@ try:
     import numpy
     import pyarrow
     from pyarrow import parquet
+    MISSING = None
 except ModuleNotFoundError as error:
-    sys.exit(f"convert_data: python has no {error.name}; pip install numpy pyarrow")
+    MISSING = error.name
 
 
 class Refused(Exception):
@@ -82,12 +83,19 @@ def convert(source, target, wanted):
     print(f"{target}: {table.num_rows} rows of {', '.join(columns)}")
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see scripts/{self.prog} --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="convert_data", usage="scripts/convert_data IN.parquet OUT.safetensors [--columns A,B,…]")
+    parser = OneLineParser(prog="convert_data", usage="scripts/convert_data IN.parquet OUT.safetensors [--columns A,B,…]")
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--columns")
     options = parser.parse_args()
+    if MISSING:
+        sys.exit(f"convert_data: python has no {MISSING}; pip install numpy pyarrow")
     try:
         convert(options.source, options.target, options.columns and options.columns.split(","))
     except Refused as refusal:

@@ -120,8 +120,13 @@ def export(target, out, seed, pairs):
     print(f"{out}: {sum(tensor.numel() for tensor in tensors)} parameters in {len(tensors)} tensors")
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see scripts/{self.prog} --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="export_model", usage="scripts/export_model FILE.py:CLASS [-o OUT.pt|OUT.pt2] [--seed N] [KEY=VALUE…]")
+    parser = OneLineParser(prog="export_model", usage="scripts/export_model FILE.py:CLASS [-o OUT.pt|OUT.pt2] [--seed N] [KEY=VALUE…]")
     parser.add_argument("target")
     parser.add_argument("-o", dest="out")
     parser.add_argument("--seed", type=int, default=1)

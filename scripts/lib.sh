@@ -20,6 +20,12 @@ die() {
   exit 1
 }
 
+# misuse WHAT: ends the script because of its command line.
+misuse() {
+  printf '%s: %s; see scripts/%s --help\n' "$SCRIPT_NAME" "$*" "$SCRIPT_NAME" >&2
+  exit 2
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # usage: prints the comment block under the running script's first line.

@@ -66,7 +66,8 @@ def main(arguments):
         print(__doc__)
         return
     if len(arguments) != 2:
-        sys.exit("usage: make_mnist_5k.py mnist_5k.csv.gz FOLDER")
+        print("usage: make_mnist_5k.py mnist_5k.csv.gz FOLDER", file=sys.stderr)
+        sys.exit(2)
     source, folder = arguments
     try:
         digits = shuffled(read_digits(source))

@@ -28,7 +28,7 @@
 #include "server/tools/live_commands.h"
 #include "server/tools/operator_commands.h"
 #include "server/tools/operator_watch.h"
-#include "server/tools/plan_command.h"
+#include "server/tools/placement_command.h"
 #include "server/tools/repartition_command.h"
 #include "server/tools/token_command.h"
 
@@ -206,7 +206,7 @@ struct OperatorFlags {
   };
   Call status, reload, stop;
   bool json = false, hot = false, watch = false, here = false;
-  std::string looks = "0";
+  std::string count = "0";
 
   explicit OperatorFlags(CLI::App& app)
       : status{app.add_subcommand("status", "Show the state of a running daemon"), "5"},
@@ -218,7 +218,7 @@ struct OperatorFlags {
     status.command->add_flag("--here", here,
                              "Only the daemon at --server, not all that serve the model; implied by --hot");
     CLI::Option* const watching = status.command->add_flag("--watch", watch, "Refresh every second");
-    status.command->add_option("--looks", looks, "End after N refreshes; 0: no limit")
+    status.command->add_option("--count", count, "End after N refreshes; 0: no limit")
         ->needs(watching)
         ->capture_default_str()
         ->type_name("N");
@@ -245,7 +245,7 @@ struct OperatorFlags {
   psd::Status watchOn(const psd::DaemonCall& call) const {
     if (json || hot)
       return {psd::ErrorCode::invalidArgument, "--watch cannot be combined with --json or --hot"};
-    PSD_ASSIGN_OR_RETURN(const uint64_t most, psd::parseLooks(looks));
+    PSD_ASSIGN_OR_RETURN(const uint64_t most, psd::parseCount(count));
     return psd::watchStatus(call, {most, here});
   }
   template <class Command>
@@ -280,31 +280,31 @@ struct TokenFlags {
   }
 };
 
-/// The flags of `psd plan`.
-struct PlanFlags {
-  CLI::App* planning;
+/// The flags of `psd placement`.
+struct PlacementFlags {
+  CLI::App* placing;
   std::string path, daemons;
   bool json = false;
 
-  explicit PlanFlags(CLI::App& app)
-      : planning(
-            app.add_subcommand("plan", "Show which part of a model each of several daemons would serve")) {
-    planning->add_option("model", path, "A safetensors file, a checkpoint, or a folder of them")
+  explicit PlacementFlags(CLI::App& app)
+      : placing(app.add_subcommand("placement",
+                                   "Show which part of a model each of several daemons would serve")) {
+    placing->add_option("model", path, "A safetensors file, a checkpoint, or a folder of them")
         ->required()
         ->type_name("PATH");
-    planning->add_option("--daemons", daemons, "Number of daemons that would serve it")
+    placing->add_option("--daemons", daemons, "Number of daemons that would serve it")
         ->required()
         ->type_name("N");
-    planning->add_flag("--json", json, "One JSON document, for programs");
-    planning->footer("Example: psd plan model.safetensors --daemons 3");
+    placing->add_flag("--json", json, "One JSON document, for programs");
+    placing->footer("Example: psd placement model.safetensors --daemons 3");
   }
 
   /// Runs the command and returns its outcome; nullopt if it was not selected.
   std::optional<psd::Status> run(psd::Env& env) const {
-    if (!*planning) return {};
+    if (!*placing) return {};
     const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
     if (!count.ok()) return count.status();
-    return psd::planDaemons(env, path, static_cast<uint32_t>(*count), json);
+    return psd::printPlacement(env, path, static_cast<uint32_t>(*count), json);
   }
 };
 
@@ -389,7 +389,7 @@ int run(int argc, char** argv) {
   const OperatorFlags operators(app);
   const psd::LiveCommands live(app);
   const FileFlags files(app);
-  const PlanFlags plans(app);
+  const PlacementFlags placements(app);
   const RepartitionFlags divisions(app);
   const TokenFlags tokens(app);
 
@@ -420,7 +420,7 @@ int run(int argc, char** argv) {
   if (auto outcome = tokens.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
-  if (auto outcome = plans.run(*env)) return report(*outcome);
+  if (auto outcome = placements.run(*env)) return report(*outcome);
   if (auto outcome = divisions.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *check.command ? static_cast<const ConfigFlags&>(check) : serve;
   auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);

@@ -53,6 +53,10 @@ Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec) {
   const std::string_view name = spec.substr(0, colon);
   for (const CodecEntry& entry : kCodecList) {
     if (entry.name != name) continue;
+    if (colon != std::string_view::npos && (spec.ends_with(':') || spec.ends_with(','))) {
+      return Error{ErrorCode::invalidArgument, "codec '" + std::string(name) + "': '" + printable(spec, 100) +
+                                                   "' lacks an option NAME=VALUE at its end"};
+    }
     CodecOptions options(entry.name, colon == std::string_view::npos ? "" : spec.substr(colon + 1));
     std::shared_ptr<Codec> codec = entry.make(options);
     PSD_RETURN_IF_ERROR(options.finish());

@@ -147,6 +147,13 @@ void ConfigReader::text(const Key& key, std::string& value, const Json& more) {
   declare(key, withDefault(key, std::move(schema), value));
 }
 
+void ConfigReader::path(const Key& key, std::string& value, const Json& more) {
+  if (in_) value = in_->path(key.name, value);
+  Json schema{{"type", "string"}, {"pattern", "^[^\\u0000]*$"}};
+  if (!more.is_null()) schema.update(more);
+  declare(key, withDefault(key, std::move(schema), value));
+}
+
 void ConfigReader::texts(const Key& key, std::vector<std::string>& value, const Json& more) {
   if (in_) value = in_->texts(key.name, std::move(value));
   declare(key, withDefault(key, listSchema({{"type", "string"}}, more), value));
@@ -223,8 +230,8 @@ void ConfigReader::alternatives(const Key& key, std::string_view fallback,
   }
 }
 
-ConfigReader ConfigReader::object(const Key& key) {
-  if (in_) return in_->object(key.name);
+ConfigReader ConfigReader::object(const Key& key, std::string_view right) {
+  if (in_) return in_->object(key.name, right);
   ConfigReader below = describing();
   object_->members.push_back({std::string(key.name), describeKey(key), below.object_});
   return below;

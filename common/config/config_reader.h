@@ -77,6 +77,7 @@ class ConfigReader {
   }
   void boolean(const Key& key, bool& value);
   void text(const Key& key, std::string& value, const Json& more = {});
+  void path(const Key& key, std::string& value, const Json& more = {});
   void texts(const Key& key, std::vector<std::string>& value, const Json& more = {});
   void integers(const Key& key, std::vector<uint64_t>& value, const Json& more = {});
   void numbers(const Key& key, std::array<double, 2>& values, NumberRange range);
@@ -105,8 +106,9 @@ class ConfigReader {
   void alternatives(const Key& key, std::string_view fallback, const std::vector<Alternative>& known,
                     const ReadAlternative& read);
 
-  /// The object below a key; an absent one has all defaults, or is nothing.
-  ConfigReader object(const Key& key);
+  /// The object below a key; an absent one has all defaults, or is nothing. `right`: what the value must be,
+  /// for the error, where other forms are right too; see orElse().
+  ConfigReader object(const Key& key, std::string_view right = "an object");
   std::optional<ConfigReader> optionalObject(const Key& key);
   /// The objects of a list.
   std::vector<ConfigReader> objects(const Key& key);

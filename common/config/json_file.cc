@@ -1,5 +1,6 @@
 #include "common/config/json_file.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -130,7 +131,8 @@ Result<Json> readJsonFile(Env& env, const std::string& path) {
   return parseJson(text, path);
 }
 
-Status applyOverride(Json& document, std::string_view assignment) {
+Status applyOverride(Json& document, std::string_view assignment,
+                     const std::function<bool(std::string_view path)>& isKey) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, "'" + printable(assignment) + "': " + why};
   };
@@ -138,6 +140,11 @@ Status applyOverride(Json& document, std::string_view assignment) {
   if (equals == std::string_view::npos) return bad("write KEY=VALUE, as in policy.type=locked");
   Result<Json> value = overrideValue(assignment.substr(equals + 1));
   if (!value.ok()) return bad(value.message());
+  if (value->is_null() && isKey && isKey(assignment.substr(0, equals))) {
+    std::string place = "/" + std::string(assignment.substr(0, equals));
+    std::ranges::replace(place, '.', '/');
+    if (!document.contains(Json::json_pointer(place))) return {};
+  }
 
   Json* target = &document;
   for (std::string_view rest = assignment.substr(0, equals);;) {
@@ -157,6 +164,17 @@ Status applyOverride(Json& document, std::string_view assignment) {
   }
   *target = *std::move(value);
   return {};
+}
+
+std::string overriddenPath(std::string_view assignment) {
+  std::string path;
+  for (std::string_view rest = assignment.substr(0, assignment.find('='));;) {
+    const size_t dot = rest.find('.');
+    path += keyText(std::string(rest.substr(0, dot)));
+    if (dot == std::string_view::npos) return path;
+    path += '.';
+    rest.remove_prefix(dot + 1);
+  }
 }
 
 void appendMember(Json& object, const std::string& key, Json value) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -23,8 +24,13 @@ Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 
 /// Applies "a.b.c=value" to `document`, creating objects on the way. `value` is JSON where it parses as such,
 /// else a string; one that starts like a JSON string, list or object must be one; null removes an existing
-/// key. Errors name the assignment.
-Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
+/// key, and changes nothing where `isKey`, if given, knows the path of an absent one. Errors name the
+/// assignment.
+Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment,
+                     const std::function<bool(std::string_view path)>& isKey = {});
+
+/// The JSON path that an assignment sets, as errors of the document name it.
+std::string overriddenPath(std::string_view assignment);
 
 /// Appends a member to an object that does not have the key. Does not search for it, as an ordered object
 /// would compare all its keys.

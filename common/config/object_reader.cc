@@ -187,10 +187,10 @@ const Json* ObjectReader::given(std::string_view key) const {
   return node_->given(key);
 }
 
-void ObjectReader::wrong(const std::string& path, const std::string& right, const Json& value,
+void ObjectReader::wrong(const std::string& path, std::string_view right, const Json& value,
                          const std::string& hint) {
   if (state_->wrong) return;
-  state_->wrong = path + ": must be " + right + ", not " + describeJson(value) + hint;
+  state_->wrong = path + ": must be " + std::string(right) + ", not " + describeJson(value) + hint;
 }
 
 void ObjectReader::record(std::string_view key, Json value) {
@@ -227,11 +227,14 @@ double ObjectReader::number(std::string_view key, double fallback, NumberRange r
   return number.value_or(fallback);
 }
 
-uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
+uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max,
+                               std::string_view right) {
   const Json* value = given(key);
   std::optional<uint64_t> integer;
   if (value != nullptr) integer = asInteger(*value, min, max);
-  if (value != nullptr && !integer) wrong(pathOf(key), describeIntegers(min, max), *value);
+  if (value != nullptr && !integer) {
+    wrong(pathOf(key), right.empty() ? describeIntegers(min, max) : right, *value);
+  }
   record(key, integer.value_or(fallback));
   return integer.value_or(fallback);
 }
@@ -253,6 +256,12 @@ std::string ObjectReader::text(std::string_view key, std::string_view fallback) 
   std::string result = text ? std::move(*text) : std::string(fallback);
   record(key, result);
   return result;
+}
+
+std::string ObjectReader::path(std::string_view key, std::string_view fallback) {
+  std::string path = text(key, fallback);
+  if (path.find('\0') != std::string::npos) wrong(pathOf(key), "a path without zero bytes", path);
+  return path;
 }
 
 template <class T, class Check>
@@ -321,12 +330,12 @@ std::string ObjectReader::choice(std::string_view key, std::string_view fallback
   return result;
 }
 
-ObjectReader ObjectReader::object(std::string_view key) {
+ObjectReader ObjectReader::object(std::string_view key, std::string_view right) {
   const Json* value = given(key);
   Entry& entry = node_->entry(key);
   if (entry.kind == Entry::Kind::object) return {state_, entry.children[0]};
   bool usable = value != nullptr && value->is_object();
-  if (value != nullptr && !usable) wrong(pathOf(key), "an object", *value);
+  if (value != nullptr && !usable) wrong(pathOf(key), right, *value);
   Node* child = state_->makeNode(usable ? value : nullptr, pathOf(key));
   entry.kind = Entry::Kind::object;
   entry.children = {child};

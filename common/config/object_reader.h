@@ -44,9 +44,13 @@ class ObjectReader {
   /// The document's keys of this object, in their order, where they are names.
   std::vector<std::string> keys() const;
   double number(std::string_view key, double fallback, NumberRange range = {});
-  uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
+  /// `right`: what the value must be, for the error, where other forms are right too.
+  uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max,
+                   std::string_view right = {});
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
+  /// A string without zero bytes.
+  std::string path(std::string_view key, std::string_view fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
   /// A list of strings, or one string for a list of one; absent: empty.
   std::vector<std::string> textOrTexts(std::string_view key);
@@ -55,8 +59,8 @@ class ObjectReader {
   /// A string that must be one of `allowed`; the error lists them and suggests the nearest.
   std::string choice(std::string_view key, std::string_view fallback,
                      const std::vector<std::string_view>& allowed);
-  /// The object below `key`; an absent one reads as an empty object (all defaults).
-  ObjectReader object(std::string_view key);
+  /// The object below `key`; an absent one reads as an empty object (all defaults). `right`: see integer().
+  ObjectReader object(std::string_view key, std::string_view right = "an object");
   /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
 
@@ -85,7 +89,7 @@ class ObjectReader {
   /// Records the value of `key` for effective().
   void record(std::string_view key, nlohmann::ordered_json value);
   /// Records that the value at `path` is not `right`.
-  void wrong(const std::string& path, const std::string& right, const nlohmann::ordered_json& value,
+  void wrong(const std::string& path, std::string_view right, const nlohmann::ordered_json& value,
              const std::string& hint = "");
   template <class T, class Check>
   std::vector<T> list(std::string_view key, std::vector<T> fallback, const std::string& right, Check check);

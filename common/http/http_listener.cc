@@ -48,9 +48,10 @@ HttpListener::~HttpListener() noexcept(false) = default;
 
 Status HttpListener::start() {
   using Flags = kj::LowLevelAsyncIoProvider;
-  for (const Address& address : options_.listen) {
+  for (size_t i = 0; i < options_.listen.size(); i++) {
+    const Address& address = options_.listen[i];
     Result<ListenSockets> bound = listenOn(address);
-    if (!bound.ok()) return {bound.error().code, "http.listen: " + bound.message()};
+    if (!bound.ok()) return {bound.error().code, fmt::format("http.listen[{}]: {}", i, bound.message())};
     for (const OwnFd& socket : bound->sockets()) {
       receivers_.push_back(io_.lowLevelProvider->wrapListenSocketFd(
           socket.get(), Flags::ALREADY_CLOEXEC | Flags::ALREADY_NONBLOCK));

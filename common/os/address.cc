@@ -40,6 +40,7 @@ bool isLocal(const Address& address) {
 
 Result<Address> parseAddress(std::string_view text) {
   Address address;
+  if (text.find('\0') != std::string_view::npos) return badAddress(text, "it has a zero byte");
   if (text.starts_with(kUnix)) {
     address.kind = Address::Kind::unixSocket;
     address.path = text.substr(kUnix.size());

@@ -33,6 +33,16 @@ Error socketError(ErrorCode code, const Address& address, const std::string& wha
   return {code, address.toString() + ": " + what + ": " + std::strerror(error)};
 }
 
+Error cannotListen(const Address& address, int error) {
+  Error failed = socketError(ErrorCode::io, address, "cannot listen", error);
+  if (error != EADDRINUSE) return failed;
+  failed.message +=
+      address.kind == Address::Kind::unixSocket
+          ? "; another process serves it: choose another path"
+          : "; 'ss -ltnp' shows which process listens there: choose another port, or 0 for any free one";
+  return failed;
+}
+
 Result<AddrInfo> resolve(const Address& address, bool passive) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -194,7 +204,7 @@ Result<ListenSockets> listenOn(const Address& address) {
         errno = EADDRINUSE;
       }
     }
-    if (fd < 0) return socketError(ErrorCode::io, address, "cannot listen", errno);
+    if (fd < 0) return cannotListen(address, errno);
     out.sockets_.emplace_back(fd);
     out.file_ = fileAt(address.path);
     return out;
@@ -208,7 +218,7 @@ Result<ListenSockets> listenOn(const Address& address) {
   }
   if (error != 0) {
     out.sockets_.clear();
-    return socketError(ErrorCode::io, address, "cannot listen", error);
+    return cannotListen(address, error);
   }
   out.address_.port = boundPort(out.sockets_.front().get());
   return out;

@@ -28,7 +28,7 @@ void readCertificates(ConfigReader& in, std::vector<CertificateRole>& roles) {
 
 AuthConfig readAuth(ConfigReader in) {
   AuthConfig auth;
-  in.text({"tokens",
+  in.path({"tokens",
            "Path of the token file, lines `NAME ROLE sha256:HEX` as `psd token new` prints them. Empty: "
            "there are no tokens."},
           auth.tokens);

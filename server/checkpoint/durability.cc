@@ -46,7 +46,13 @@ Result<std::optional<Checkpoint>> Durability::find() {
     return std::optional<Checkpoint>();
   }
   const bool automatic = config_.resume == "auto";
-  const std::string& path = automatic ? config_.path : config_.resume;
+  auto found = newestIn(automatic ? config_.path : config_.resume, automatic);
+  if (found.ok()) return found;
+  return Error{found.error().code,
+               (automatic ? "durability.path: " : "durability.resume: ") + found.message()};
+}
+
+Result<std::optional<Checkpoint>> Durability::newestIn(const std::string& path, bool automatic) {
   PSD_ASSIGN_OR_RETURN(const bool isCheckpoint, env_.exists(path + "/" + std::string(kManifestName)));
   if (isCheckpoint) {
     PSD_ASSIGN_OR_RETURN(Checkpoint checkpoint, openCheckpoint(env_, path));
@@ -70,7 +76,7 @@ Result<std::optional<Checkpoint>> Durability::find() {
                                     "' is intact; durability.resume=none starts from scratch (" +
                                     newest.damaged.front().why.message + ")"};
   }
-  if (!automatic) return Error{ErrorCode::io, "durability.resume: there is no checkpoint in '" + path + "'"};
+  if (!automatic) return Error{ErrorCode::io, "there is no checkpoint in '" + path + "'"};
   // The first update of a log follows its first checkpoint: without one, checkpoints were lost, or none could
   // be taken. A crash before the first checkpoint leaves segments without updates.
   PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, path));

@@ -103,6 +103,8 @@ class Durability {
   /// Logs which contents of the folder are ignored.
   Status warnIgnoredContents() const;
   /// An Error if the log holds updates that this checkpoint does not lead to and that would be lost.
+  /// find() in a folder of checkpoints, or a checkpoint; `automatic`: by "auto".
+  Result<std::optional<Checkpoint>> newestIn(const std::string& path, bool automatic);
   Status checkNoNewerUpdates(const Checkpoint& checkpoint) const;
   /// Whether one of the damaged checkpoints may have a log.
   bool damagedMayHaveLog() const;

@@ -24,19 +24,21 @@ void readEveryBytes(ConfigReader& in, std::optional<uint64_t>& value) {
                      Json{{"type", "integer"}, {"minimum", kLogBytesMin}, {"maximum", kLogBytesMax}}})},
        {"default", "auto"}});
   if (in.describes()) return;
-  if (!in.has("every_bytes") || in.hasText("every_bytes")) {
-    in.values().choice("every_bytes", "auto", {"auto"});
+  const std::string right = "\"auto\", 0 or an integer from " + std::to_string(kLogBytesMin) + " to " +
+                            std::to_string(kLogBytesMax);
+  const bool isText = in.hasText("every_bytes");
+  if (!in.has("every_bytes") || (isText && in.values().text("every_bytes", "") == "auto")) {
+    in.values().text("every_bytes", "auto");
     return;
   }
-  value = in.values().integer("every_bytes", 0, 0, kLogBytesMax);
+  value = in.values().integer("every_bytes", 0, 0, kLogBytesMax, right);
   if (*value > 0 && *value < kLogBytesMin) {
-    in.fail("every_bytes", "must be \"auto\", 0 or an integer from " + std::to_string(kLogBytesMin) + " to " +
-                               std::to_string(kLogBytesMax) + ", not " + std::to_string(*value));
+    in.fail("every_bytes", "must be " + right + ", not " + std::to_string(*value));
   }
 }
 
 void readSaved(ConfigReader& in, DurabilityConfig& config, std::string_view type) {
-  in.text(
+  in.path(
       {"path", "Folder of the checkpoints and the log, created if missing. It belongs to one daemon alone."},
       config.path, {{"minLength", 1}});
   if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");
@@ -59,11 +61,11 @@ void readSaved(ConfigReader& in, DurabilityConfig& config, std::string_view type
               "changed since the previous one, which is kept as long as they are. A damaged full checkpoint "
               "makes those that build on it unusable."},
              config.fullEvery, 1, kFullEveryMax);
-  in.text({"resume",
+  in.path({"resume",
            "`auto`: resume from the newest complete checkpoint in `path` and the log after it, if there is "
            "one; a damaged file, or a log without a checkpoint, is an error. `none`: start without. Else the "
            "path of a checkpoint, or of a folder of them, to resume from without a log."},
-          config.resume, {{"minLength", 1}});
+          config.resume, {{"minLength", 1}, {"examples", {"auto", "none"}}});
   if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
 }
 

@@ -14,15 +14,15 @@ Status LockedFolder::keep() {
   std::lock_guard hold(mutex_);
   if (lock_ && lock_->inPlace()) return {};
   lock_ = nullptr;
-  PSD_RETURN_IF_ERROR(createFolderDurably(env_, path_));
+  const auto failed = [](const Error& why) { return Error{why.code, "durability.path: " + why.message}; };
+  if (const Status made = createFolderDurably(env_, path_); !made.ok()) return failed(made.error());
   auto lock = env_.lock(path_ + "/lock");
   if (lock.ok()) {
     lock_ = std::move(*lock);
     return {};
   }
-  if (lock.error().code != ErrorCode::unavailable) return lock.error();
-  return {ErrorCode::unavailable,
-          "durability.path '" + path_ + "' is in use by another daemon: " + lock.message()};
+  if (lock.error().code != ErrorCode::unavailable) return failed(lock.error());
+  return failed({ErrorCode::unavailable, "'" + path_ + "' is in use by another daemon: " + lock.message()});
 }
 
 }  // namespace psd

@@ -9,7 +9,8 @@ std::string elementPath(std::string_view key, size_t index) {
 }
 
 nlohmann::ordered_json addressList(size_t min) {
-  nlohmann::ordered_json keywords = {{"items", {{"pattern", "^((tcp|tls)://.+|unix:///.+)$"}}}};
+  nlohmann::ordered_json keywords = {
+      {"items", {{"pattern", "^((tcp|tls)://[^\\u0000]+|unix:///[^\\u0000]+)$"}}}};
   if (min > 0) keywords["minItems"] = min;
   return keywords;
 }

@@ -2,18 +2,42 @@
 
 #include <algorithm>
 
+#include "common/text/split.h"
 #include "common/text/text.h"
 #include "server/config/addresses.h"
 
 namespace psd {
 namespace {
 
+/// A number from 0 to 1, which all options of codecs are.
+constexpr std::string_view kNumberPattern =
+    R"(=\+?(0+(\.[0-9]*)?|\.[0-9]+|0*1(\.0*)?|[0-9]+(\.[0-9]*)?[eE]-[0-9]+))";
+
+/// A pattern for some of the options, each at most once, after `before`.
+std::string optionsPattern(const std::vector<std::string>& options, std::string_view before) {
+  if (options.empty()) return "";
+  return "(" + std::string(before) + "(" +
+         joined(options, "|",
+                [&](const std::string& first) {
+                  std::vector<std::string> others = options;
+                  std::erase(others, first);
+                  return first + std::string(kNumberPattern) + optionsPattern(others, ",");
+                }) +
+         "))?";
+}
+
 /// Keywords of JSON Schema for the name of a codec with options; each codec with all its options is an
 /// example.
 nlohmann::ordered_json specSchema(const std::vector<std::string>& names) {
-  std::vector<std::string> examples;
-  for (const std::string& name : names) examples.push_back(makeCodec(name).value()->spec());
-  return {{"pattern", "^(" + joined(names, "|") + ")(:.+)?$"}, {"examples", examples}};
+  std::vector<std::string> examples, patterns;
+  for (const std::string& name : names) {
+    examples.push_back(makeCodec(name).value()->spec());
+    std::vector<std::string> options;
+    if (examples.back() != name) options = splitAtCommas(examples.back().substr(name.size() + 1));
+    for (std::string& option : options) option.resize(option.find('='));
+    patterns.push_back(name + optionsPattern(options, ":"));
+  }
+  return {{"pattern", "^(" + joined(patterns, "|") + ")$"}, {"examples", examples}};
 }
 
 CodecRule readRule(ConfigReader in, const std::vector<std::string_view>& known) {

@@ -56,20 +56,21 @@ std::string withoutIndexes(std::string_view path) {
   return out;
 }
 
-bool holdsKeys(const Json& key) {
-  if (key.contains("properties") || key.contains("additionalProperties")) return true;
-  const auto alternatives = key.find("oneOf");
-  return alternatives != key.end() && std::ranges::any_of(*alternatives, holdsKeys);
-}
-
+/// Adds the values of a key, or of one of its forms, that have names.
 void addChoices(const Json& key, std::vector<std::string>& choices) {
   std::vector<std::string> found;
   if (const auto one = key.find("const"); one != key.end() && one->is_string())
     found = {one->get<std::string>()};
   if (const auto names = key.find("enum"); names != key.end()) found = names->get<std::vector<std::string>>();
+  if (const auto some = key.find("examples"); some != key.end())
+    found = some->get<std::vector<std::string>>();
   if (key.value("type", Json()) == "boolean") found = {"true", "false"};
   for (std::string& choice : found) {
     if (std::ranges::find(choices, choice) == choices.end()) choices.push_back(std::move(choice));
+  }
+  for (const char* const alternatives : {"oneOf", "anyOf"}) {
+    const auto forms = key.find(alternatives);
+    for (const Json& form : forms == key.end() ? Json::array() : *forms) addChoices(form, choices);
   }
 }
 
@@ -78,6 +79,13 @@ void addChoices(const Json& key, std::vector<std::string>& choices) {
 const Json& configSchema() {
   static const Json schema = makeSchema();
   return schema;
+}
+
+bool isKey(std::string_view path) {
+  bool found = false;
+  visitKeys(configSchema(), "", false,
+            [&](const std::string& key, const Json&, bool) { found = found || key == path; });
+  return found;
 }
 
 bool isLive(std::string_view path) {
@@ -110,11 +118,7 @@ std::vector<SettableKey> settableKeys() {
   visitKeys(configSchema(), "", false, [&keys](const std::string& path, const Json& key, bool live) {
     if (path.find("[]") != std::string::npos || path == "$schema") return;
     auto known = std::ranges::find(keys, path, &SettableKey::path);
-    if (known == keys.end()) {
-      if (holdsKeys(key) && !key.contains("oneOf")) return;
-      keys.push_back({path, {}, live});
-      known = keys.end() - 1;
-    }
+    if (known == keys.end()) known = keys.insert(keys.end(), {path, {}, live});
     addChoices(key, known->choices);
   });
   return keys;

@@ -13,6 +13,9 @@ namespace psd {
 /// own value; what lies in it does too.
 const nlohmann::ordered_json& configSchema();
 
+/// Whether a configuration may have a key at this path, such as "optimizer.lr".
+bool isKey(std::string_view path);
+
 /// Whether the key at this path, such as "groups[2].optimizer.lr", may change while the daemon runs.
 bool isLive(std::string_view path);
 
@@ -22,7 +25,7 @@ const std::vector<std::string>& keysOfOneDaemon();
 /// A key that KEY=VALUE on a command line can set. A value type.
 struct SettableKey {
   std::string path;
-  std::vector<std::string> choices;  ///< all values; empty where they are too many
+  std::vector<std::string> choices;  ///< values that have names
   bool live = false;
 };
 

@@ -1,12 +1,13 @@
 #include "server/config/daemon_config.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "common/config/json_file.h"
+#include "common/config/overrides.h"
 #include "common/text/text.h"
 #include "server/config/addresses.h"
+#include "server/config/config_schema.h"
 #include "server/config/model_rules.h"
 
 namespace psd {
@@ -14,70 +15,41 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A change by the command line, for errors.
-struct Override {
-  std::string flag;  ///< as the user wrote it
-  std::string key;   ///< JSON path that it sets
-};
-
-Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrides& overrides) {
-  std::vector<Override> applied;
-  if (!document.is_object()) return applied;  // readDaemonConfig() says so
-  const auto notText = [](const std::string& flag, const std::string& value) {
-    return Error{ErrorCode::invalidArgument, flag + " " + printable(value) + ": the value is not UTF-8 text"};
-  };
-  for (const std::string& address : overrides.listen) {
-    if (!isUtf8(address)) return notText("--listen", address);
+Overrides overridesOf(const ConfigOverrides& given) {
+  Overrides all;
+  for (size_t i = 0; i < given.listen.size(); i++) {
+    all.add("--listen", given.listen[i], elementPath("listen", i),
+            [i](Json& document, const std::string& address) {
+              if (i == 0) document["listen"] = Json::array();
+              document["listen"].push_back(address);
+              return Status();
+            });
   }
-  if (overrides.http && !isUtf8(*overrides.http)) return notText("--http", *overrides.http);
-  if (overrides.device && !isUtf8(*overrides.device)) return notText("--device", *overrides.device);
-  if (!overrides.listen.empty()) {
-    document["listen"] = overrides.listen;
-    for (size_t i = 0; i < overrides.listen.size(); i++) {
-      applied.push_back({"--listen " + printable(overrides.listen[i]), elementPath("listen", i)});
-    }
+  if (given.http) {
+    all.add("--http", *given.http, elementPath("http.listen", 0),
+            [](Json& document, const std::string& address) {
+              const Status cleared = applyOverride(document, "http.listen=[]");
+              if (!cleared.ok()) return Status(cleared.error().code, "--http: " + cleared.message());
+              document["http"]["listen"].push_back(address);
+              return Status();
+            });
   }
-  if (overrides.http) {
-    if (Status status = applyOverride(document, "http.listen=[]"); !status.ok()) {
-      return Error{status.error().code, "--http: " + status.message()};
-    }
-    document["http"]["listen"] = {*overrides.http};
-    applied.push_back({"--http " + printable(*overrides.http), elementPath("http.listen", 0)});
+  if (given.insecure) all.addSwitch("--insecure", "insecure");
+  if (given.device) {
+    all.add("--device", *given.device, "device", [](Json& document, const std::string& device) {
+      document.erase("devices");
+      document["device"] = device;
+      return Status();
+    });
   }
-  if (overrides.insecure) {
-    document["insecure"] = true;
-    applied.push_back({"--insecure", "insecure"});
+  if (given.index) {
+    all.add("--index", *given.index, "index", [](Json& document, const std::string& index) {
+      const Status set = applyOverride(document, "index=" + index);
+      return set.ok() ? set : Status(set.error().code, "--index: " + set.message());
+    });
   }
-  if (overrides.device) {
-    document.erase("devices");
-    document["device"] = *overrides.device;
-    applied.push_back({"--device " + printable(*overrides.device), "device"});
-  }
-  if (overrides.index) {
-    if (Status status = applyOverride(document, "index=" + *overrides.index); !status.ok()) {
-      return Error{status.error().code, "--index: " + status.message()};
-    }
-    applied.push_back({"--index " + printable(*overrides.index), "index"});
-  }
-  for (const std::string& assignment : overrides.assignments) {
-    if (Status status = applyOverride(document, assignment); !status.ok()) {
-      return Error{status.error().code, "--set " + status.message()};
-    }
-    applied.push_back({"--set " + printable(assignment), assignment.substr(0, assignment.find('='))});
-  }
-  return applied;
-}
-
-/// Origin of the value at fault: the last flag that set it or an enclosing value, else the file.
-std::string blame(const std::string& message, const std::vector<Override>& applied, const std::string& path) {
-  for (size_t i = applied.size(); i-- > 0;) {
-    const Override& override = applied[i];
-    if (!message.starts_with(override.key) || message.size() <= override.key.size()) continue;
-    if (std::string_view(":.[").find(message[override.key.size()]) != std::string_view::npos) {
-      return override.flag + ": ";
-    }
-  }
-  return path.empty() ? "" : path + ": ";
+  for (const std::string& one : given.assignments) all.addAssignment(one, isKey);
+  return all;
 }
 
 /// {"aggregator": "median"} is short for {"aggregator": {"type": "median"}}, under every policy.
@@ -99,20 +71,42 @@ void spellOutAggregators(Json& document) {
 
 }  // namespace
 
+Status checkModel(const DaemonConfig& config, const ModelSpec& model) {
+  PSD_RETURN_IF_ERROR(assignGroups(model, config.groups).status());
+  PSD_RETURN_IF_ERROR(assignTables(model, config.tables).status());
+  return checkRowsFit(model, config.limits.sliceBytes);
+}
+
 Result<LoadedConfig> readDaemonConfig(Json document) {
-  if (document.is_object()) document.erase("$schema");
+  if (const auto schema = document.is_object() ? document.find("$schema") : document.end();
+      schema != document.end()) {
+    if (!schema->is_string()) {
+      return Error{ErrorCode::invalidArgument, "$schema: must be a string, not " + describeJson(*schema)};
+    }
+    document.erase("$schema");
+  }
   spellOutAggregators(document);
   ObjectReader values(std::move(document));
   ConfigReader in(values);
   DaemonConfig config = readKeys(in);
   PSD_RETURN_IF_ERROR(values.finish());
-  if (config.model && config.model->file.empty()) {
-    PSD_RETURN_IF_ERROR(assignGroups(config.model->spec, config.groups).status());
-    PSD_RETURN_IF_ERROR(assignTables(config.model->spec, config.tables).status());
-  }
+  if (config.model && config.model->file.empty()) PSD_RETURN_IF_ERROR(checkModel(config, config.model->spec));
   LoadedConfig loaded{std::move(config), values.effective()};
   if (loaded.config.daemons.several()) loaded.config.daemons.rules = rulesText(loaded.effective);
   return loaded;
+}
+
+Result<LoadedConfig> readChanged(Json document, const std::string& assignment) {
+  PSD_RETURN_IF_ERROR(applyOverride(document, assignment, isKey));
+  Result<LoadedConfig> read = readDaemonConfig(std::move(document));
+  const std::string key = overriddenPath(assignment);
+  if (read.ok() || !key.ends_with(".type")) return read;
+  // What the object has belongs to another type.
+  const std::string object = key.substr(0, key.rfind('.'));
+  if (!read.message().starts_with(object + ".") || read.message().starts_with(key)) return read;
+  return Error{read.error().code, read.message() + "; to change all keys of '" + printable(object) +
+                                      "' with its type, set the object: " + printable(object) +
+                                      "={\"type\": …}"};
 }
 
 Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path, const ConfigOverrides& overrides) {
@@ -120,10 +114,13 @@ Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path, const C
   if (!path.empty()) {
     PSD_ASSIGN_OR_RETURN(document, readJsonFile(env, path));
   }
-  PSD_ASSIGN_OR_RETURN(std::vector<Override> applied, applyOverrides(document, overrides));
-  Result<LoadedConfig> loaded = readDaemonConfig(std::move(document));
+  const Overrides flags = overridesOf(overrides);
+  Json changed = document;
+  PSD_RETURN_IF_ERROR(flags.apply(changed));
+  Result<LoadedConfig> loaded = readDaemonConfig(std::move(changed));
   if (loaded.ok()) return loaded;
-  return Error{loaded.error().code, blame(loaded.message(), applied, path) + loaded.message()};
+  const auto read = [](Json other) { return readDaemonConfig(std::move(other)).status(); };
+  return Error{loaded.error().code, flags.origin(loaded.message(), document, path, read) + loaded.message()};
 }
 
 bool sharesWeights(const DaemonConfig& config) {

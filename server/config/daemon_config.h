@@ -22,6 +22,13 @@ struct LoadedConfig {
 /// editors use, is ignored.
 Result<LoadedConfig> readDaemonConfig(nlohmann::ordered_json document);
 
+/// The configuration `document`, such as the effective one of a daemon, after KEY=VALUE. Errors name the JSON
+/// path.
+Result<LoadedConfig> readChanged(nlohmann::ordered_json document, const std::string& assignment);
+
+/// Whether the daemon could hold the model, judging by the configuration and the model alone.
+Status checkModel(const DaemonConfig& config, const ModelSpec& model);
+
 /// What the command line sets over the file.
 struct ConfigOverrides {
   std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`

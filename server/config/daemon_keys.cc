@@ -1,7 +1,6 @@
 #include "server/config/daemon_keys.h"
 
 #include <algorithm>
-#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -29,16 +28,29 @@ std::vector<Address> readListen(ConfigReader& in) {
             kOfDaemon},
            texts, addressList(1));
   if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5500\"");
-  std::vector<Address> addresses = parseAddresses(in, "listen", texts);
-  for (size_t i = 0; i < addresses.size(); i++) {
-    const Address& address = addresses[i];
-    const bool anyPort = address.kind == Address::Kind::tcp && address.port == 0;
-    const std::span<const Address> before(addresses.data(), i);
-    if (!anyPort && std::ranges::find(before, address) != before.end()) {
-      in.fail(elementPath("listen", i), "\"" + texts[i] + "\" is listed twice");
+  return parseAddresses(in, "listen", texts);
+}
+
+/// No two addresses may be of one port or path.
+void checkDistinct(ConfigReader& in, const DaemonConfig& config) {
+  std::vector<std::pair<std::string, const Address*>> before;
+  const auto same = [](const Address& a, const Address& b) {
+    if (a.kind != b.kind || a.kind == Address::Kind::unixSocket) return a.kind == b.kind && a.path == b.path;
+    return a.port != 0 && a.port == b.port && (a.host == b.host || a.host == "*" || b.host == "*");
+  };
+  const auto check = [&](std::string_view key, const std::vector<Address>& addresses) {
+    for (size_t i = 0; i < addresses.size(); i++) {
+      const std::string path = elementPath(key, i);
+      for (const auto& [other, address] : before) {
+        if (!same(*address, addresses[i])) continue;
+        in.fail(path, "\"" + addresses[i].toString() + "\" cannot be listened on beside \"" +
+                          address->toString() + "\" of " + other);
+      }
+      before.emplace_back(path, &addresses[i]);
     }
-  }
-  return addresses;
+  };
+  check("listen", config.listen);
+  check("http.listen", config.http.listen);
 }
 
 /// Addresses that other machines reach need authentication, or `insecure`.
@@ -109,7 +121,7 @@ std::vector<DeviceChoice> readDevices(ConfigReader& in) {
              "host: `auto`, `cpu` or `cuda:N`, N from 0 to 63. `auto`: CUDA device 0; the CPU where there is "
              "none or, with a warning, where it cannot be used.",
              kOfDaemon},
-            text, {{"pattern", devicePattern("auto|cpu")}});
+            text, {{"pattern", devicePattern("auto|cpu")}, {"examples", {"auto", "cpu", "cuda:0"}}});
   }
   std::vector<std::string> texts;
   if (in.describes() || hasList) {
@@ -139,7 +151,7 @@ LogOptions readLog(ConfigReader in) {
           "Text lines, or one JSON object per line with `time` (UTC), `level`, `message` and fields of the "
           "event."},
          log.format, {"text", "json"});
-  in.text({"file", "Path of a file to append to, in an existing folder. Empty: standard error."}, log.file);
+  in.path({"file", "Path of a file to append to, in an existing folder. Empty: standard error."}, log.file);
   return log;
 }
 
@@ -271,6 +283,7 @@ void readMachine(ConfigReader& in, DaemonConfig& config) {
     config.engine = readEngine(*engine, config.insecure);
   }
   checkExposure(in, config);
+  checkDistinct(in, config);
 }
 
 /// Keys of how the model is divided and served on the machine.
@@ -325,7 +338,7 @@ void readTraining(ConfigReader& in, DaemonConfig& config) {
 
 /// Keys of what is saved, and their checks with those read before.
 void readSaving(ConfigReader& in, DaemonConfig& config) {
-  in.text({"save",
+  in.path({"save",
            "Path of a .safetensors file for the final model, written when the daemon ends; the daemon does "
            "not start where it cannot create a file. Empty: it is not saved.",
            kOfDaemon},
@@ -337,8 +350,8 @@ void readSaving(ConfigReader& in, DaemonConfig& config) {
     config.replication = readReplication(
         in.object({"replication", "With `engine`: how a primary and its standby stay in sync.", kOfDaemon}));
     if (config.engine) checkReplicated(in, config);
-  } else {
-    in.refuse("replication", "requires `engine`: without one a daemon has no standby");
+  } else if (in.has("replication")) {
+    in.fail("replication", "requires `engine`: without one a daemon has no standby");
   }
   checkPartitioned(in, config);
 }

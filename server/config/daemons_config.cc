@@ -65,7 +65,7 @@ DaemonsConfig readDaemons(ConfigReader& in) {
   std::optional<uint32_t> index;
   if (in.describes() || !texts.empty()) in.integer(kIndex, index, 0, kPartitionsMax - 1);
   if (texts.empty()) {
-    in.refuse("index", "requires `daemons`, those that serve a model together");
+    if (in.has("index")) in.fail("index", "requires `daemons`, those that serve a model together");
     return daemons;
   }
   if (index) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/os/address.h"
+#include "common/text/text.h"
 #include "server/config/addresses.h"
 
 namespace psd {
@@ -13,10 +14,8 @@ constexpr size_t kMembersMax = 16;
 constexpr size_t kPrefixBytesMax = 200;
 constexpr std::string_view kEndpointsNeeded =
     "must hold 1 to 16 addresses of members of etcd, as \"http://10.0.0.1:2379\"";
-constexpr std::string_view kPrefixNeeded =
-    "is needed: what the keys of this model, and of no other, begin with, as \"/psd/mnist\": '/', then "
-    "visible "
-    "ASCII, without '/' at the end, 200 bytes at most";
+constexpr std::string_view kPrefixForm =
+    "'/' and visible ASCII without '/' at the end, at most 200 bytes, as \"/psd/mnist\"";
 
 std::vector<EtcdMember> readMembers(ConfigReader& in) {
   std::vector<EtcdMember> members;
@@ -53,24 +52,26 @@ std::string readPrefix(ConfigReader& in) {
            "Start of the keys of this model, and of no other, as `/psd/mnist`: visible ASCII, without `/` at "
            "the end, at most 200 bytes."},
           prefix, {{"pattern", "^/[!-~]*[!-.0-~]$"}, {"maxLength", kPrefixBytesMax}});
-  in.require("prefix", kPrefixNeeded);
+  in.require("prefix", "is needed: what the keys of this model, and of no other, begin with: " +
+                           std::string(kPrefixForm));
   const auto mayBe = [](char c) { return c > ' ' && c <= '~'; };
   const bool right = prefix.size() > 1 && prefix.size() <= kPrefixBytesMax && prefix.front() == '/' &&
                      prefix.back() != '/' && std::ranges::all_of(prefix, mayBe);
-  if (!right) in.fail("prefix", kPrefixNeeded);
+  if (!right)
+    in.fail("prefix", "must be " + std::string(kPrefixForm) + ", not \"" + printable(prefix) + "\"");
   return prefix;
 }
 
 TlsFiles readFiles(ConfigReader in) {
   TlsFiles files;
-  in.text(
+  in.path(
       {"ca", "Path of the authorities that may sign the members' certificates. Empty: those of the system."},
       files.ca);
-  in.text({"certificate",
+  in.path({"certificate",
            "Path of the certificate that this daemon presents to members that request one "
            "(`--client-cert-auth`). Empty: none."},
           files.certificate);
-  in.text({"key", "Path of the certificate's private key, without a passphrase. Given with `certificate`."},
+  in.path({"key", "Path of the certificate's private key, without a passphrase. Given with `certificate`."},
           files.key);
   if (files.certificate.empty() != files.key.empty()) {
     in.fail(files.certificate.empty() ? "certificate" : "key", "is needed: certificate and key go together");
@@ -107,7 +108,7 @@ EngineConfig readEngine(ConfigReader in, bool insecure) {
            "User of etcd, where authentication is on; it needs to read and write keys with the prefix. "
            "Endpoints must be `https://` or on this machine unless `insecure` is set. Empty: none."},
           etcd.user);
-  in.text({"password_file",
+  in.path({"password_file",
            "Path of a file, readable by its owner alone, whose first line is the user's password. Given with "
            "`user`."},
           etcd.passwordFile);

@@ -90,8 +90,8 @@ void readTimes(ConfigReader& in, Limits& limits) {
               Key::kLive},
              limits.readTimeoutMs, 1, kTimeoutMsMax);
   in.integer({"login_timeout_ms",
-              "Time for a TLS handshake and, with `auth`, from the connection to the login. Applies to "
-              "connections opened after a change.",
+              "Time for a TLS handshake and, with `auth`, from the connection, or the answer to a login that "
+              "failed, to the next login. Applies to connections opened after a change.",
               Key::kLive},
              limits.loginTimeoutMs, 100, kTimeoutMsMax);
   in.integer({"write_timeout_ms",

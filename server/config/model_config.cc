@@ -79,7 +79,7 @@ ModelConfig readModel(ConfigReader in) {
     if (!valid.ok()) in.fail("tensors", valid.message());
   }
   if (in.describes() || hasFile) {
-    in.text({"file",
+    in.path({"file",
              "Path of a .safetensors file whose F32 tensors are the model and its initial values. Other "
              "tensors, such as integer buffers, are skipped with a warning.",
              Key::kNoDefault},

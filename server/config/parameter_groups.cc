@@ -111,6 +111,17 @@ uint32_t arrivalsOf(const LocalPlan& local, const Optimizer& optimizer) {
   return delayed != nullptr ? static_cast<uint32_t>(delayed->delay) : 1;
 }
 
+/// Declares under which policies `optimizer` is required; see handOver().
+void describeRequired(ConfigReader& in) {
+  if (!in.describes()) return;
+  const std::vector<std::string_view> types = policiesWithInner();
+  in.rule({{"if",
+            {{"properties",
+              {{"policy", {{"properties", {{"type", {{"enum", types}}}}}, {"required", {"type"}}}}}},
+             {"required", {"policy"}}}},
+           {"then", {{"required", {"optimizer"}}}}});
+}
+
 /// Under a policy of local steps: without an inner optimizer the trainers run the group's optimizer and the
 /// daemon that of the exchange; with one the daemon runs the group's.
 void handOver(ConfigReader& in, GroupConfig& group) {
@@ -243,7 +254,10 @@ std::vector<GroupConfig> readGroups(ConfigReader& in) {
   GroupConfig others;
   // Both declared before the keys in them, whose errors may name either.
   ConfigReader policy = in.object({"policy", "How updates from several trainers are combined.", Key::kLive});
-  ConfigReader optimizer = in.object({"optimizer", "How a gradient changes the parameters.", Key::kLive});
+  ConfigReader optimizer = in.object(
+      {"optimizer", "How a gradient changes the parameters. Required under `diloco` and `async_diloco`.",
+       Key::kLive});
+  describeRequired(in);
   others.policy = readPolicy(policy);
   others.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
   std::vector<GroupConfig> groups;

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "common/config/globs.h"
+#include "common/text/text.h"
+#include "common/types/row_ids.h"
 #include "server/store/rows/admission_filter.h"
 
 namespace psd {
@@ -146,6 +148,18 @@ Result<std::vector<TableConfig>> assignTables(const ModelSpec& model, const Tabl
                     fmt::join(config.tables[i].match, " "), model.name)};
   }
   return assigned;
+}
+
+Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
+  for (const TableSpec& table : model.tables) {
+    const uint64_t bytes = (table.dim + kRowIdFloats + kRowRunFloats) * sizeof(float);
+    if (bytes <= sliceBytes) continue;
+    return {ErrorCode::invalidArgument,
+            fmt::format(
+                "limits.slice_bytes: a row of table '{}' takes {} bytes with its id, and slice_bytes is {}",
+                printable(table.name), bytes, sliceBytes)};
+  }
+  return {};
 }
 
 }  // namespace psd

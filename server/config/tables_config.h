@@ -31,4 +31,7 @@ TablesConfig readTables(ConfigReader& in);
 /// one of `tables` matches none.
 Result<std::vector<TableConfig>> assignTables(const ModelSpec& model, const TablesConfig& config);
 
+/// Whether a slice of limits.slice_bytes can hold a row of each table.
+Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes);
+
 }  // namespace psd

@@ -5,7 +5,7 @@ namespace psd {
 TlsConfig readTls(ConfigReader in) {
   TlsConfig tls;
   const auto required = [&in](const Key& key, std::string& path, std::string_view what) {
-    in.text(key, path, {{"minLength", 1}});
+    in.path(key, path, {{"minLength", 1}});
     const std::string message = "is needed: " + std::string(what) + ", a file in PEM format";
     if (path.empty()) in.fail(key.name, message);
     in.require(key.name, message);
@@ -15,7 +15,7 @@ TlsConfig readTls(ConfigReader in) {
       tls.certificate, "the daemon's certificate, and after it those of authorities in between");
   required({"key", "Path of the certificate's private key, without a passphrase."}, tls.key,
            "the certificate's private key");
-  in.text({"client_ca",
+  in.path({"client_ca",
            "Path of the authorities that may sign clients' certificates. Empty: clients are asked for none."},
           tls.clientCa);
   in.boolean({"require_client", "Refuse clients without a certificate. Needs `client_ca`."},

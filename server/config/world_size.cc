@@ -39,7 +39,9 @@ std::optional<WorldSize> readWorldSize(ConfigReader& in) {
     ConfigReader bounds = in.object(key);
     readBounds(bounds, size);
   } else {
-    in.integer(key, size.max, 1, kTrainersMax);
+    const std::string right =
+        "an integer from 1 to " + std::to_string(kTrainersMax) + " or an object with max";
+    size.max = static_cast<uint32_t>(in.values().integer(key.name, 1, 1, kTrainersMax, right));
     size.min = size.max;
   }
   return size;

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kWhyBytesMax = 300;
 
 /// Placeholder rows until the daemons have been queried.
-std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
+std::vector<DaemonRow> unpolled(const std::vector<PeerBook::Peers>& peers) {
   std::vector<DaemonRow> rows;
   for (const PeerBook::Peers& some : peers) {
     if (some.addresses.empty()) continue;
@@ -55,7 +55,7 @@ void PeerBook::request(const std::vector<Peers>& peers) {
 }
 
 void PeerBook::discardOld(const std::vector<Peers>& peers, Clock::time_point now) {
-  if (!refreshing_ && now - refreshedAt_ > kOldAfter) rows_ = unasked(peers);
+  if (!refreshing_ && now - refreshedAt_ > kOldAfter) rows_ = unpolled(peers);
 }
 
 kj::Promise<void> PeerBook::whenRefreshed(const std::vector<Peers>& peers) {
@@ -129,7 +129,7 @@ void PeerBook::run() {
     refreshedAt_ = Clock::now();
     unreachable_.clear();
     for (const DaemonRow& row : rows_) {
-      if (row.asked && !row.answers) unreachable_.insert(row.address);
+      if (row.polled && !row.answers) unreachable_.insert(row.address);
     }
     for (auto* const some : {&waiters_, &onceWaiters_}) {
       for (const auto& waiter : std::exchange(*some, {})) waiter->fulfill();
@@ -217,7 +217,7 @@ std::pair<std::vector<Address>, size_t> PeerBook::orderAddresses(const Peers& pe
 void PeerBook::show(const DaemonRow& row) {
   const std::lock_guard hold(mutex_);
   std::erase_if(rows_, [&](const DaemonRow& shown) {
-    return shown.partition == row.partition && (!shown.asked || shown.address == row.address);
+    return shown.partition == row.partition && (!shown.polled || shown.address == row.address);
   });
   rows_.insert(std::ranges::upper_bound(rows_, placeOf(row), {}, placeOf), row);
 }
@@ -249,14 +249,14 @@ Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
   return row;
 }
 
-DaemonRow PeerBook::unreachableRow(const Peers& peers, const std::string& address, bool asked,
+DaemonRow PeerBook::unreachableRow(const Peers& peers, const std::string& address, bool polled,
                                    const std::string& why) {
   const std::lock_guard hold(mutex_);
   const auto answer = answers_.find(address);
   DaemonRow row = answer == answers_.end() ? DaemonRow() : answer->second.row;
   row.partition = peers.partition;
   row.address = address;
-  row.asked = asked;
+  row.polled = polled;
   row.answers = false;
   row.why = oneLine(why, kWhyBytesMax);
   row.gradientsPerSecond = 0;

@@ -80,7 +80,7 @@ class PeerBook {
   Result<DaemonRow> ask(const Peers& peers, const Address& address);
   bool mayAsk(const Address& address) const;
   /// The row for an address that did not answer or may not be queried: its last answer, if there was one.
-  DaemonRow unreachableRow(const Peers& peers, const std::string& address, bool asked,
+  DaemonRow unreachableRow(const Peers& peers, const std::string& address, bool polled,
                            const std::string& why);
 
   const Result<Credentials> credentials_;

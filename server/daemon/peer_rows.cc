@@ -35,7 +35,7 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   row.partition = status.partition ? status.partition->index : 0;
   row.address = address.toString();
   row.page = pageFor(status.pages, address);
-  row.asked = row.answers = true;
+  row.polled = row.answers = true;
   row.state = status.state;
   row.role = status.replicaSet ? status.replicaSet->role : "primary";
   if (status.replicaSet) {

@@ -12,6 +12,7 @@
 #include "common/os/host.h"
 #include "common/text/text.h"
 #include "server/client/move_outcome_client.h"
+#include "server/config/addresses.h"
 #include "server/daemon/folder_mark.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
@@ -72,10 +73,11 @@ Status Server::start() {
   PSD_ASSIGN_OR_RETURN(auto tls, TlsAcceptor::read(loaded_.config.tls));
   tlsAcceptor_.adopt(std::move(tls));
   std::vector<ListenSockets> sockets;
-  for (const Address& address : loaded_.config.listen) {
-    PSD_ASSIGN_OR_RETURN(ListenSockets bound, listenOn(address));
-    addresses_.push_back(bound.address());
-    sockets.push_back(std::move(bound));
+  for (size_t i = 0; i < loaded_.config.listen.size(); i++) {
+    Result<ListenSockets> bound = listenOn(loaded_.config.listen[i]);
+    if (!bound.ok()) return {bound.error().code, elementPath("listen", i) + ": " + bound.message()};
+    addresses_.push_back(bound->address());
+    sockets.push_back(*std::move(bound));
   }
   PSD_RETURN_IF_ERROR(host_.checkConfig(loaded_.config, 0, {}));
   PSD_RETURN_IF_ERROR(host_.open());

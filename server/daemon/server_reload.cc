@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include "common/config/json_file.h"
 #include "common/log/log.h"
 #include "common/log/log_line.h"
 #include "common/text/text.h"
@@ -72,20 +71,10 @@ kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignme
 }
 
 Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
-  nlohmann::ordered_json document = loaded_.effective;
   if (follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
     return Error{ErrorCode::standby, "this daemon is not the primary: set the rules of the model there"};
   }
-  PSD_RETURN_IF_ERROR(applyOverride(document, assignment));
-  const std::string key = assignment.substr(0, assignment.find('='));
-  return Reread([document = std::move(document), key]() -> Result<LoadedConfig> {
-    Result<LoadedConfig> read = readDaemonConfig(document);
-    if (read.ok() || !key.ends_with(".type")) return read;
-    const std::string object = key.substr(0, key.rfind('.'));
-    return Error{read.error().code, read.message() + "; to change all keys of '" + printable(object) +
-                                        "' with its type, set the object: " + printable(object) +
-                                        "={\"type\": …}"};
-  });
+  return Reread([effective = loaded_.effective, assignment] { return readChanged(effective, assignment); });
 }
 
 Status Server::checkNextConfig(const LoadedConfig& next) const {

@@ -59,11 +59,14 @@ Result<std::unique_ptr<Etcd>> Etcd::open(kj::Network& network, kj::Timer& timer,
   if (options.members.empty()) return Error{ErrorCode::invalidArgument, "etcd: no members are configured"};
   std::string password;
   if (!options.user.empty()) {
-    PSD_ASSIGN_OR_RETURN(password, readPassword(options.passwordFile));
+    auto read = readPassword(options.passwordFile);
+    if (!read.ok()) return Error{read.error().code, "engine.password_file: " + read.message()};
+    password = *std::move(read);
   }
   const bool anyTls =
       std::ranges::any_of(options.members, [](const EtcdMember& member) { return member.tls; });
-  if (anyTls) PSD_RETURN_IF_ERROR(TlsContext::forClient(options.tls).status());
+  const Status context = anyTls ? TlsContext::forClient(options.tls).status() : Status();
+  if (!context.ok()) return Error{context.error().code, "engine.tls: " + context.message()};
   return std::make_unique<Etcd>(network, timer, options, password);
 }
 

@@ -262,7 +262,7 @@ void writeDaemons(MetricWriter& out, const DaemonRows& all) {
   out.begin("psd_daemon_up", Type::gauge,
             "for each daemon that serves the model or stands by: whether it answered the last request");
   for (const DaemonRow& row : all.daemons) {
-    if (!row.asked && !row.here) continue;
+    if (!row.polled && !row.here) continue;
     out.sample(row.answers ? 1 : 0,
                {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
   }

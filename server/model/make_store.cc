@@ -5,22 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/text/text.h"
-
 namespace psd {
 namespace {
-
-/// Checks that a slice can hold a row of each table.
-Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
-  for (const TableSpec& table : model.tables) {
-    const uint64_t bytes = (table.dim + kRowIdFloats + kRowRunFloats) * sizeof(float);
-    if (bytes <= sliceBytes) continue;
-    return {ErrorCode::invalidArgument,
-            fmt::format("a row of table '{}' takes {} bytes with its id, and limits.slice_bytes is {}",
-                        printable(table.name), bytes, sliceBytes)};
-  }
-  return {};
-}
 
 // Upper bounds of the memory of a tensor and a shard besides their values: names, places, locks, answers of
 // pushes.
@@ -55,12 +41,6 @@ Status checkLimits(const DaemonConfig& config, const ModelSpec& model, size_t de
           fmt::format("the model's {} tables take {} bytes in {} row shards without any row, and "
                       "limits.table_bytes is {}: raise it, or lower row_shards",
                       tables, empty, rowShards, config.limits.tableBytes)};
-}
-
-Status checkStore(const DaemonConfig& config, const ModelSpec& model) {
-  PSD_RETURN_IF_ERROR(assignGroups(model, config.groups).status());
-  PSD_RETURN_IF_ERROR(assignTables(model, config.tables).status());
-  return checkRowsFit(model, config.limits.sliceBytes);
 }
 
 Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, ModelSpec model,

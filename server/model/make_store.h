@@ -9,9 +9,6 @@
 
 namespace psd {
 
-/// Whether makeStore() could succeed, judging by the configuration and the model alone.
-Status checkStore(const DaemonConfig& config, const ModelSpec& model);
-
 /// ErrorCode::overloaded if the model without rows, cut into shards on `devices` devices, exceeds
 /// limits.model_bytes or limits.table_bytes.
 Status checkLimits(const DaemonConfig& config, const ModelSpec& model, size_t devices);

@@ -83,7 +83,9 @@ Status ModelHost::load() {
     PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec)));
     return {};
   }
-  PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env_, config_->model->file));
+  auto opened = SafetensorsReader::open(env_, config_->model->file);
+  if (!opened.ok()) return {opened.error().code, "model.file: " + opened.message()};
+  const SafetensorsReader& file = *opened;
   const std::string name = spec.name;
   if (!file.unread().empty())
     spdlog::warn("model.file: '{}': {}", config_->model->file, file.describeUnread());

@@ -4,8 +4,8 @@
 
 #include "common/plan/model_partitions.h"
 #include "server/config/agreed_codecs.h"
+#include "server/config/daemon_config.h"
 #include "server/config/move_rules.h"
-#include "server/model/make_store.h"
 
 namespace psd {
 namespace {
@@ -55,7 +55,7 @@ Status checkMove(const MoveTerms& terms, const ModelSpec& whole, const Parameter
   const Partition own = config.daemons.partition();
   PSD_ASSIGN_OR_RETURN(const auto cut, partitionModel(whole, own.of));
   const ModelSpec& mine = cut[own.index].spec;
-  PSD_RETURN_IF_ERROR(checkStore(config, mine));
+  PSD_RETURN_IF_ERROR(checkModel(config, mine));
   PSD_RETURN_IF_ERROR(host.checkConfig(config, terms.worldSize, {}));
   PSD_ASSIGN_OR_RETURN(const GroupsOfModel groups, assignGroups(mine, config.groups));
   const uint64_t bytes = bytesOf(mine, config, groups);

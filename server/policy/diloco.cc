@@ -25,17 +25,15 @@ void readGrace(ConfigReader& in, RoundRules& rules) {
               "it a round waits for all of its trainers. Not with `backup_trainers`."},
              {{"oneOf", Json::array({Json{{"type", "integer"}, {"minimum", 0}, {"maximum", kGraceMsMax}},
                                      Json{{"enum", {"auto"}}}})}});
-  rules.graceMeasured = in.hasText("grace_ms");
+  rules.graceMeasured = in.hasText("grace_ms") && in.values().text("grace_ms", "") == "auto";
   std::chrono::milliseconds most(kDefaultGraceMaxMs);
   if (in.describes() || rules.graceMeasured) in.integer(kGraceMax, most, 0, kGraceMsMax);
   if (!rules.graceMeasured && in.has("grace_max_ms")) in.fail("grace_max_ms", R"(requires grace_ms "auto")");
   if (!in.has("grace_ms")) return;
-  if (rules.graceMeasured) {
-    if (in.values().text("grace_ms", "auto") != "auto")
-      in.fail("grace_ms", R"(must be a number of milliseconds or "auto")");
-    rules.grace = most;
-  } else {
-    rules.grace = std::chrono::milliseconds(in.values().integer("grace_ms", 0, 0, kGraceMsMax));
+  rules.grace = most;
+  if (!rules.graceMeasured) {
+    const std::string right = fmt::format("\"auto\" or an integer from 0 to {}", kGraceMsMax);
+    rules.grace = std::chrono::milliseconds(in.values().integer("grace_ms", 0, 0, kGraceMsMax, right));
   }
   if (rules.backupTrainers > 0) {
     in.fail("grace_ms",
@@ -92,13 +90,12 @@ void readLate(ConfigReader& in, RoundOptions& options) {
     in.declare(key, {{"oneOf", Json::array({Json{{"enum", {"drop"}}}, late.schema()})}, {"default", "drop"}});
     return;
   }
-  if (!in.hasObject(key.name)) {
-    if (in.values().text(key.name, "drop") != "drop") {
-      in.fail(key.name, R"(must be "drop" or {"rate": a number})");
-    }
+  const bool isText = in.hasText(key.name);
+  if (!in.has(key.name) || (isText && in.values().text(key.name, "") == "drop")) {
+    in.values().text(key.name, "drop");
     return;
   }
-  readLateRate(in.object(key), rate);
+  readLateRate(in.object(key, R"("drop" or {"rate": a number})"), rate);
   options.lateRate = rate;
   if (!options.aggregator->weighs()) {
     in.fail("late", "with a rate requires aggregator mean or rda; " +

@@ -80,6 +80,15 @@ PolicyChoice readGroupPolicy(ConfigReader in, const PolicyChoice& topLevel) {
   return choice;
 }
 
+std::vector<std::string_view> policiesWithInner() {
+  std::vector<std::string_view> types;
+  for (const PolicyEntry& entry : kPolicyList) {
+    const auto local = entry.read(ConfigReader::describing()).local;
+    if (local && local->inner) types.push_back(entry.type);
+  }
+  return types;
+}
+
 std::string policyHelp() { return helpOf(kPolicyList); }
 
 }  // namespace psd

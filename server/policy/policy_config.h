@@ -108,6 +108,8 @@ PolicyChoice readPolicy(ConfigReader in);
 /// Reads a parameter group's {"type": …, options…}. If the top level's policy has readInGroup, the group
 /// shares that policy.
 PolicyChoice readGroupPolicy(ConfigReader in, const PolicyChoice& topLevel);
+/// The types under which trainers run an optimizer of the policy, so that `optimizer` must be given.
+std::vector<std::string_view> policiesWithInner();
 /// All policy types, one per line, for help texts.
 std::string policyHelp();
 

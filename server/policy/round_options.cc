@@ -16,7 +16,8 @@ constexpr uint64_t kDayMs = 86'400'000;
 RoundOptions readRounds(ConfigReader& in) {
   RoundOptions options;
   options.aggregator = readAggregator(in.object(
-      {"aggregator", "How the contributions of a round are combined: an object, or its `type` alone."}));
+      {"aggregator", "How the contributions of a round are combined: an object, or its `type` alone."},
+      aggregatorForms()));
   RoundRules& rules = options.rules;
   in.integer({"backup_trainers", "A round closes without the last n contributions. Less than `world_size`."},
              rules.backupTrainers, 0, kTrainersMax);

@@ -37,9 +37,10 @@ void readAddresses(ConfigReader& in, ReplicationConfig& config) {
 void readCredentials(ConfigReader& in, ReplicationConfig& config) {
   const auto given = [&](const Key& key) {
     std::string text;
-    in.text(key, text);
+    in.path(key, text);
     return text.empty() ? std::nullopt : std::optional(std::move(text));
   };
+  config.credentials.tokenFileFlag = "replication.token_file";
   config.credentials.tokenFile =
       given({"token_file",
              "Path of a file whose first line is the token, of role `admin`, that this daemon presents to "

@@ -23,7 +23,7 @@ Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
                kj::PromiseFulfillerPair<void> revocation)
     : peer_(std::move(peer)),
       authenticator_(authenticator),
-      connectedAt_(now),
+      mayLogInSince_(now),
       described_(peer_.where),
       revokedAt_(now),
       revoke_(kj::mv(revocation.fulfiller)),
@@ -45,7 +45,10 @@ std::string Caller::callerText() const {
 
 Status Caller::mayTrain() const { return peer_.reserved ? Status(reservedForOperators()) : Status(); }
 
-bool Caller::failedTooOften() { return ++failures_ >= kFailuresMax; }
+bool Caller::failedTooOften(kj::TimePoint answeredAt) {
+  mayLogInSince_ = answeredAt;
+  return ++failures_ >= kFailuresMax;
+}
 
 bool Caller::recheckAccess(kj::TimePoint now) {
   if (!access_ || revoked_) return false;
@@ -59,7 +62,7 @@ bool Caller::recheckAccess(kj::TimePoint now) {
 
 std::optional<std::string> Caller::mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const {
   if (revoked_ && now - revokedAt_ >= kGoodbye) return revoked_->message;
-  const bool late = now - connectedAt_ >= loginTimeout.count() * kj::MILLISECONDS;
+  const bool late = now - mayLogInSince_ >= loginTimeout.count() * kj::MILLISECONDS;
   if (access_ || !late || (!authenticator_.authenticationRequired() && !peer_.reserved)) return {};
   return "it did not log in within limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
 }

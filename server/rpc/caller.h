@@ -31,8 +31,8 @@ class Caller {
   Result<Identity> logIn(std::string_view token, const std::string& program);
   /// Whether the peer may train; not over a connection reserved for operators.
   Status mayTrain() const;
-  /// Counts a failed login; true if the connection must end.
-  bool failedTooOften();
+  /// Counts a failed login, which is answered at that time; true if the connection must end.
+  bool failedTooOften(kj::TimePoint answeredAt);
 
   /// Reevaluates access after the rules changed. Whether the peer lost its access by this call.
   bool recheckAccess(kj::TimePoint now);
@@ -41,8 +41,8 @@ class Caller {
   /// Resolves once revoked() is set.
   kj::Promise<void> whenRevoked() { return revocation_.addBranch(); }
 
-  /// Why the connection must end now: it did not log in in time, or its access was revoked and it has been
-  /// notified.
+  /// Why the connection must end now: it did not log in in time since it connected or since the answer to its
+  /// last failed login, or its access was revoked and it has been notified.
   std::optional<std::string> mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const;
 
  private:
@@ -53,7 +53,7 @@ class Caller {
 
   const Peer peer_;
   const Authenticator& authenticator_;
-  const kj::TimePoint connectedAt_;
+  kj::TimePoint mayLogInSince_;
   std::string described_;
   std::optional<Access> access_;  // once logged in
   unsigned failures_ = 0;

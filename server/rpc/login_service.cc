@@ -90,7 +90,7 @@ kj::Promise<void> LoginService::refuse(LoginContext context, const Error& error)
   logLine(spdlog::level::warn, {.event = "login_refused", .peer = connection_->peer(), .limited = true},
           "refused the login of {}: {}", connection_->peer(), error.message);
   auto held = authenticator_.delayReply();
-  if (connection_->caller().failedTooOften() || held == nullptr) {
+  if (connection_->caller().failedTooOften(loop.now() + kFailureDelay) || held == nullptr) {
     loop.connections().drop(*connection_, held == nullptr ? "too many failed logins wait for their answers"
                                                           : "too many failed logins");
     return kj::NEVER_DONE;  // cancelled with the connection

@@ -14,7 +14,7 @@ struct DaemonRow {
   std::string address;       ///< where it answered or was last tried
   std::string page;          ///< URL of its page; empty: unknown
   bool here = false;         ///< the reporting daemon itself
-  bool asked = false;        ///< polled recently; else only its address is known
+  bool polled = false;       ///< recently; else only its address is known
   bool answers = false;      ///< the last poll
   std::string why;           ///< if it does not: the error of the poll
   double silentSeconds = 0;  ///< since its last answer; 0 also if it never answered
@@ -34,7 +34,7 @@ struct DaemonRow {
     visit("address", self.address);
     visit("page", self.page);
     visit("here", self.here);
-    visit("asked", self.asked);
+    visit("polled", self.polled);
     visit("answers", self.answers);
     visit("why", self.why);
     visit("silent_seconds", self.silentSeconds);

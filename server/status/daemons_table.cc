@@ -25,11 +25,11 @@ std::string daemonsTable(const DaemonRows& rows) {
   for (const DaemonRow& row : rows.daemons) {
     cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
                      fmt::to_string(row.term),
-                     row.answers ? row.state
-                     : row.asked ? "away"
-                                 : "?",
+                     row.answers  ? row.state
+                     : row.polled ? "away"
+                                  : "?",
                      replicationText(row)});
-    if (!row.asked && !row.answers) {
+    if (!row.polled && !row.answers) {
       lines += labelledLine("", row.address + ": " + row.why);
     } else if (!row.answers) {
       const bool named = row.why.find(row.address) != std::string::npos;

@@ -13,7 +13,7 @@ namespace psd {
 namespace {
 
 constexpr double kLiveTimeoutSecondsMax = 86'400;
-constexpr uint64_t kLooksMax = 1'000'000;
+constexpr uint64_t kCountMax = 1'000'000;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ Result<DaemonCall> ServerFlags::call() const {
   return DaemonCall{servers_, std::chrono::ceil<std::chrono::milliseconds>(most), std::move(credentials)};
 }
 
-Result<uint64_t> parseLooks(const std::string& text) { return parseInteger({"--looks", text}, 0, kLooksMax); }
+Result<uint64_t> parseCount(const std::string& text) { return parseInteger({"--count", text}, 0, kCountMax); }
 
 LiveCommands::Command LiveCommands::add(CLI::App& to, const std::string& name, const std::string& help,
                                         const std::string& seconds) {
@@ -51,7 +51,7 @@ LiveCommands::Command LiveCommands::add(CLI::App& to, const std::string& name, c
 
 LiveCommands::LiveCommands(CLI::App& app) {
   top_ = add(app, "top", "Show the activity of a running daemon, refreshed every second", "5");
-  top_.app->add_option("--looks", looks_, "End after N refreshes; 0: no limit")
+  top_.app->add_option("--count", count_, "End after N refreshes; 0: no limit")
       ->capture_default_str()
       ->type_name("N");
   const auto addHere = [this](CLI::App& command) {
@@ -96,8 +96,8 @@ std::optional<Status> LiveCommands::run() const {
   };
   if (*top_.app) {
     return calling(top_, [this](const DaemonCall& call) -> Status {
-      PSD_ASSIGN_OR_RETURN(const uint64_t looks, parseLooks(looks_));
-      return watchTop(call, {looks, here_});
+      PSD_ASSIGN_OR_RETURN(const uint64_t count, parseCount(count_));
+      return watchTop(call, {count, here_});
     });
   }
   if (*events_.app) {

@@ -51,12 +51,12 @@ class LiveCommands {
                      const std::string& seconds);
 
   Command top_, checkpoint_, remove_, set_, events_, switch_, recover_, move_;
-  std::string rank_, assignment_, looks_ = "0", patience_ = "30";
+  std::string rank_, assignment_, count_ = "0", patience_ = "30";
   std::vector<std::string> to_;
   bool follow_ = false, json_ = false, here_ = false;
 };
 
-/// Parses the value of --looks; 0: no limit.
-Result<uint64_t> parseLooks(const std::string& text);
+/// Parses the value of --count; 0: no limit.
+Result<uint64_t> parseCount(const std::string& text);
 
 }  // namespace psd

@@ -35,7 +35,7 @@ class Watch {
       : daemons_(std::move(daemons)), show_(std::move(show)), before_(daemons_.size()) {}
 
   /// The text of one refresh; an Error if no daemon answers.
-  Result<std::string> look() {
+  Result<std::string> refresh() {
     std::string text;
     Status why;
     size_t answers = 0;
@@ -74,15 +74,15 @@ class Watch {
 };
 
 /// Repeatedly prints the text that `show` makes of the previous and the current status.
-Status watchDaemons(const DaemonCall& call, const WatchOptions& looks, Show show) {
-  PSD_ASSIGN_OR_RETURN(std::vector<DaemonCall> daemons, daemonsOf(call, looks.here));
+Status watchDaemons(const DaemonCall& call, const WatchOptions& options, Show show) {
+  PSD_ASSIGN_OR_RETURN(std::vector<DaemonCall> daemons, daemonsOf(call, options.here));
   Watch watch(std::move(daemons), std::move(show));
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  for (uint64_t look = 0; looks.refreshesMax == 0 || look < looks.refreshesMax; look++) {
-    if (look > 0) std::this_thread::sleep_for(kWatchEvery);
-    PSD_ASSIGN_OR_RETURN(std::string shown, watch.look());
+  for (uint64_t i = 0; options.refreshesMax == 0 || i < options.refreshesMax; i++) {
+    if (i > 0) std::this_thread::sleep_for(kWatchEvery);
+    PSD_ASSIGN_OR_RETURN(std::string shown, watch.refresh());
     // Cursor home, the text, then erase below: overwriting in place does not flicker.
-    const char* const begin = !terminal ? (look > 0 ? "\n" : "") : look > 0 ? "\033[H" : "\033[H\033[2J";
+    const char* const begin = !terminal ? (i > 0 ? "\n" : "") : i > 0 ? "\033[H" : "\033[H\033[2J";
     if (terminal) {
       for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += 4)
         shown.insert(at, "\033[K");
@@ -199,12 +199,12 @@ Status printKept(const std::vector<DaemonCall>& daemons, EventPrinter& printer) 
 
 }  // namespace
 
-Status watchTop(const DaemonCall& call, const WatchOptions& looks) {
-  return watchDaemons(call, looks, topTable);
+Status watchTop(const DaemonCall& call, const WatchOptions& options) {
+  return watchDaemons(call, options, topTable);
 }
 
-Status watchStatus(const DaemonCall& call, const WatchOptions& looks) {
-  return watchDaemons(call, looks,
+Status watchStatus(const DaemonCall& call, const WatchOptions& options) {
+  return watchDaemons(call, options,
                       [](const DaemonStatus&, const DaemonStatus& now) { return statusTable(now); });
 }
 

@@ -17,9 +17,9 @@ struct WatchOptions {
 /// `psd top`: the activity of each daemon, refreshed every second. On a terminal each refresh replaces the
 /// previous one; elsewhere it is appended as plain text. Blocks until the refreshes are done or no daemon
 /// answers. Also an Error if a daemon was missing from the last refresh.
-Status watchTop(const DaemonCall& call, const WatchOptions& looks);
+Status watchTop(const DaemonCall& call, const WatchOptions& options);
 /// `psd status --watch`: like watchTop(), with the table of psd status.
-Status watchStatus(const DaemonCall& call, const WatchOptions& looks);
+Status watchStatus(const DaemonCall& call, const WatchOptions& options);
 
 /// Options of `psd events`. A value type.
 struct EventsOptions {

@@ -259,7 +259,7 @@ class SeveralPairs(counting.CountingTest):
                 self.assertEqual(rows[standby.address][:3], (partition, "standby", 1), text)
                 self.assertRegex(rows[standby.address][3], "^in sync, .* to apply$")
             self.assertNotIn("WAITS", text)
-        top = self.psd("top", "--looks", 1, "--server", pairs[1][1].address)
+        top = self.psd("top", "--count", 1, "--server", pairs[1][1].address)
         self.assertEqual(top.returncode, 0, top.stderr)
         self.assertEqual(len(re.findall("^group +primary of term 1, standby ", top.stdout, re.MULTILINE)), 2, top.stdout)
         metrics = self.metrics(pairs[0][0])

@@ -439,9 +439,8 @@ TEST_CASE("a table whose rows fit into no slice is refused by its name") {
   const std::vector<float> dense(ModelLayout(wide).totalElements());
   const auto joined = client->join({Rank{0}, 1}, wide, [&] { return std::span<const float>(dense); });
   REQUIRE_FALSE(joined.ok());
-  CHECK(joined.message().find(
-            "a row of table 'user' takes 8016 bytes with its id, and limits.slice_bytes is 4096") !=
-        std::string::npos);
+  CHECK(joined.message().find("limits.slice_bytes: a row of table 'user' takes 8016 bytes with its id, and "
+                              "slice_bytes is 4096") != std::string::npos);
 }
 
 TEST_CASE("rows go through codecs that suit them") {

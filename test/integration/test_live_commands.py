@@ -74,7 +74,7 @@ class DisplayTest(LiveTest):
     def test_top_without_terminal(self):
         daemon = self.daemon()
         self.endless_trainer(daemon)
-        text = self.psd("top", "--looks", 2, "--server", daemon.address)
+        text = self.psd("top", "--count", 2, "--server", daemon.address)
         self.assertNotIn("\x1b", text)
         first, second = text.split("\n\n")
         self.assertIn("serving, mlp", first)
@@ -84,16 +84,16 @@ class DisplayTest(LiveTest):
 
     def test_watch(self):
         daemon = self.daemon()
-        text = self.psd("status", "--watch", "--looks", 2, "--server", daemon.address)
+        text = self.psd("status", "--watch", "--count", 2, "--server", daemon.address)
         self.assertEqual(text.count("waiting for a model  pid"), 2)
         self.assert_fails(self.start_psd("status", "--watch", "--json", "--server", daemon.address), "--watch cannot be combined")
-        self.assert_fails(self.start_psd("status", "--watch", "--looks", "x", "--server", daemon.address), "--looks")
-        self.assert_fails(self.start_psd("status", "--looks", 2, "--server", daemon.address), "--looks", "--watch")
+        self.assert_fails(self.start_psd("status", "--watch", "--count", "x", "--server", daemon.address), "--count")
+        self.assert_fails(self.start_psd("status", "--count", 2, "--server", daemon.address), "--count", "--watch")
 
     def test_on_a_terminal_it_redraws(self):
         daemon = self.daemon()
         leader, follower = pty.openpty()
-        done = subprocess.run([PSD, "top", "--looks", "2", "--server", daemon.address], stdout=follower,
+        done = subprocess.run([PSD, "top", "--count", "2", "--server", daemon.address], stdout=follower,
                               stdin=subprocess.DEVNULL, timeout=WAIT_S, check=False)
         os.close(follower)
         text = ""

@@ -360,7 +360,7 @@ print(faults())
                 optimizer.step()
             model.float()
             if change is nn.Module.half:  # rounds the values
-                with self.assertRaisesRegex(psd.InvalidArgument, "'0.weight' was changed by something else .* the daemon's values are back"):
+                with self.assertRaisesRegex(psd.InvalidArgument, "'0.weight' was changed outside this optimizer .* the daemon's values are back"):
                     optimizer.step()
             train(model, optimizer)  # from the daemon's values, which no gradient has changed
             local = make_model()

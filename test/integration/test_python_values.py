@@ -74,7 +74,7 @@ class PythonValues(served_models.ServedTest):
                     nn.functional.mse_loss(model(x), y).backward()
                     before, step = model[1].weight.detach().clone(), optimizer.client.step
                     change(model[1].weight)
-                    with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '1.weight' was changed by something else") as refused:
+                    with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '1.weight' was changed outside this optimizer") as refused:
                         optimizer.step()
                     self.assertNotIn("\n", str(refused.exception))
                     self.assertTrue(torch.equal(model[1].weight, before), "the daemon's values are back")
@@ -87,7 +87,7 @@ class PythonValues(served_models.ServedTest):
         x, y = next(batches())
         nn.functional.mse_loss(model(x), y).backward()
         nn.init.zeros_(model[2].weight)
-        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '2.weight' was changed by something else"):
+        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '2.weight' was changed outside this optimizer"):
             optimizer.step()
         train(model, optimizer)
 
@@ -96,7 +96,7 @@ class PythonValues(served_models.ServedTest):
         nn.init.constant_(model.weight, 3.0)
         optimizer = self.served(model)
         model(torch.tensor([0, 1])).sum().backward()
-        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter 'weight' was changed by something else.*max_norm"):
+        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter 'weight' was changed outside this optimizer.*max_norm"):
             optimizer.step()
         model.weight.data = torch.zeros(5, 2)
         with self.assertRaisesRegex(psd.InvalidArgument, r"^parameter 'weight' has shape \(5, 2\) now, and \(4, 2\) in the daemon's model"):

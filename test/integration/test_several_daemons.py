@@ -87,10 +87,10 @@ class SeveralDaemons(ProcessTest):
         self.assertEqual([path.split("/")[-2] for path in paths], ["saved-0", "saved-1"])
         self.assertIn("reload", self.psd("reload", "--help"))
 
-        top = self.psd("top", "--looks", 2, "--server", other)
+        top = self.psd("top", "--count", 2, "--server", other)
         self.assertEqual(top.count("psd 0."), 4, top)
-        self.assertEqual(self.psd("top", "--looks", 1, "--here", "--server", other).count("psd 0."), 1)
-        self.assertEqual(self.psd("status", "--watch", "--looks", 1, "--server", other).count("partition  "), 2)
+        self.assertEqual(self.psd("top", "--count", 1, "--here", "--server", other).count("psd 0."), 1)
+        self.assertEqual(self.psd("status", "--watch", "--count", 1, "--server", other).count("partition  "), 2)
         events = [json.loads(line) for line in self.psd("events", "--json", "--server", other).splitlines()]
         self.assertEqual({event["daemon"] for event in events}, {0, 1})
         self.assertEqual(events, sorted(events, key=lambda event: event["time"]))
@@ -102,13 +102,13 @@ class SeveralDaemons(ProcessTest):
                          {"fc1.weight": [256, 784], "fc1.bias": [256], "fc2.weight": [10, 256], "fc2.bias": [10]})
         self.assertEqual([len(values) for _, values in tensors.values()], [256 * 784, 256, 10 * 256, 10])
 
-        plan = json.loads(self.psd("plan", "--json", "--daemons", 2, "whole.safetensors"))["daemons"]
+        plan = json.loads(self.psd("placement", "--json", "--daemons", 2, "whole.safetensors"))["daemons"]
         self.assertEqual([part["parameters"] for part in plan], [one["model"]["parameters"] for one in whole])
-        self.assertIn("daemon 1 ", self.psd("plan", "--daemons", 2, "whole.safetensors"))
-        self.assertIn("partition 0 of 2", self.psd("plan", "--daemons", 2, "saved-0", status=2))
-        self.assertIn("--daemons", self.psd("plan", "--daemons", 0, "whole.safetensors", status=2))
-        self.assertIn("as in 'psd plan model.safetensors --daemons 3'", self.psd("plan", "whole.safetensors", status=2))
-        self.assertIn("nowhere", self.psd("plan", "--daemons", 2, "nowhere", status=1))
+        self.assertIn("daemon 1 ", self.psd("placement", "--daemons", 2, "whole.safetensors"))
+        self.assertIn("partition 0 of 2", self.psd("placement", "--daemons", 2, "saved-0", status=2))
+        self.assertIn("--daemons", self.psd("placement", "--daemons", 0, "whole.safetensors", status=2))
+        self.assertIn("as in 'psd placement model.safetensors --daemons 3'", self.psd("placement", "whole.safetensors", status=2))
+        self.assertIn("nowhere", self.psd("placement", "--daemons", 2, "nowhere", status=1))
 
         removed = self.psd("trainer", "remove", 0, "--server", other)
         self.assertIn("was removed", removed)  # by the lead; the trainer may already have left the other
@@ -195,7 +195,7 @@ class SeveralDaemons(ProcessTest):
         status = subprocess.run([PSD, "status", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S, check=False)
         self.assertGreater(status.returncode, 0)
         self.assertIn("daemon 1 of 2: ", status.stdout)
-        top = subprocess.run([PSD, "top", "--looks", "1", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S,
+        top = subprocess.run([PSD, "top", "--count", "1", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S,
                              check=False)
         self.assertGreater(top.returncode, 0)
         self.assertIn("daemon 1 of 2: ", top.stdout)

@@ -98,7 +98,7 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--lisen", "tcp://localhost:0"], "--lisen: no such option; did you mean --listen?")
         self.refuse(["status", "--jsn"], "--jsn: no such option; did you mean --json?")
         self.refuse(["trainer", "remove", "--servr", "x", "3"], "--servr: no such option; did you mean --server?")
-        self.refuse(["token", "new", "--looks", "3"], "--looks: is an option of 'psd status', not of 'psd token new'")
+        self.refuse(["token", "new", "--count", "3"], "--count: is an option of 'psd status', not of 'psd token new'")
         self.refuse(["trainer", "remove"], "see psd trainer remove --help")
         self.refuse(["status", "--port-file", "port"], "--port-file: is an option of 'psd', not of 'psd status'")
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
@@ -151,7 +151,7 @@ class WrongConfiguration(processes.ProcessTest):
 
     def test_model_files(self):
         def serve(path, *words):
-            self.refuse(["--listen", "tcp://127.0.0.1:0", "--set", f"model.file={path}"], *words)
+            self.refuse(["--listen", "tcp://127.0.0.1:0", "--set", f"model.file={path}"], "psd: model.file: ", *words)
 
         serve("absent.safetensors", "absent.safetensors", "No such file")
         serve(self.write("text.safetensors", "these are no tensors, but text"), "text.safetensors")
@@ -160,6 +160,22 @@ class WrongConfiguration(processes.ProcessTest):
         short = self.folder / "short.safetensors"
         short.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 15)
         serve(short, "short.safetensors")
+
+    def test_folders_that_cannot_be_used(self):
+        file = self.write("file", "")
+        saving = ["--listen", "tcp://127.0.0.1:0", "--set", "durability.type=checkpoint", "--set"]
+        for path in (file / "saved", file):
+            self.refuse([*saving, f"durability.path={path}"], f"psd: durability.path: '{path}")
+        self.refuse([*saving, f"durability.path={self.folder}/saved", "--set", f"durability.resume={self.folder}/absent"],
+                    "psd: durability.resume: there is no checkpoint")
+
+    def test_files_of_the_engine(self):
+        engine = ('engine={"prefix": "/psd", "endpoints": ["https://127.0.0.1:1"], "user": "psd", "password_file": "absent-password", '
+                  '"tls": {"ca": "absent-ca"}}')
+        started = ["--listen", "tcp://127.0.0.1:0", "--set", "policy.type=locked", "--set", engine]
+        self.refuse(started, "psd: engine.password_file: ", "absent-password")
+        self.refuse([*started, "--set", "replication.token_file=absent-token"], "psd: replication.token_file: ", "absent-token")
+        self.refuse([*started, "--set", "engine.user=", "--set", "engine.password_file="], "psd: engine.tls: ", "absent-ca")
 
     def test_log_files(self):
         def refuse(path, *words):
@@ -192,7 +208,9 @@ class AddressInUse(processes.ProcessTest):
     def test_tcp(self):
         daemon = self.daemon()
         second = self.start_psd("--listen", daemon.address)
-        self.assert_fails(second, daemon.address, "in use")
+        self.assert_fails(second, f"psd: listen[0]: {daemon.address}", "in use; 'ss -ltnp' shows which process")
+        http = self.start_psd("--listen", "tcp://127.0.0.1:0", "--http", daemon.address)
+        self.assert_fails(http, f"psd: http.listen[0]: {daemon.address}", "in use; 'ss -ltnp' shows which process")
         self.assert_serves(daemon)
 
     def test_unix(self):
@@ -218,7 +236,7 @@ class AddressInUse(processes.ProcessTest):
 
     def test_an_address_that_is_listed_twice(self):
         twice = ["--listen", "tcp://localhost", "--listen", "tcp://localhost:5500"]
-        self.assert_fails(self.start_psd("check", *twice), "--listen tcp://localhost:5500: listen[1]", "is listed twice")
+        self.assert_fails(self.start_psd("check", *twice), "--listen tcp://localhost:5500: listen[1]", "cannot be listened on beside")
         self.assert_ends(self.start_psd("check", "--listen", "tcp://localhost:0", "--listen", "tcp://localhost:0"))
 
 

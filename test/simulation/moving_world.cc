@@ -88,7 +88,7 @@ void MovingWorld::askQuiesced(size_t trainer) {
       });
     };
     ReplicaDaemon* daemon = living(self.quiescedAt);
-    if (daemon == nullptr) return answer(true, 0);  // it reconnects to whoever serves
+    if (daemon == nullptr) return answer(true, 0);  // it reconnects to the next primary
     daemon->run([=, this] {
       const OutgoingMoveState& state = daemon->serving().outgoing();
       if (state.moved()) return answer(false, state.move().move);

@@ -491,10 +491,26 @@ CompletionWords completionWords() {
                    {"operation", operations}}};
 }
 
+constexpr std::string_view kAbsentHint = "this build (PSD_LEAN) lacks it; build the preset release";
+const CommandHints kAbsentHints = {
+    {"simulate", kAbsentHint}, {"bridge", kAbsentHint}, {"bench", kAbsentHint}};
+
+/// Removes what PSD_LEAN omits. Returns the commands, which must outlive pointers to them.
+std::vector<std::shared_ptr<CLI::App>> removeAbsent(CLI::App& app, CLI::App& train) {
+  std::vector<std::shared_ptr<CLI::App>> removed;
+  for (const auto& [name, hint] : kAbsentHints) {
+    removed.push_back(app.get_subcommand_ptr(std::string(name)));
+    app.remove_subcommand(removed.back().get());
+  }
+  for (const char* const flag : {"--execute", "--micro-batches", "--allreduce-host"})
+    train.remove_option(train.get_option(flag));
+  return removed;
+}
+
 }  // namespace
 
 Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
-                                 uint32_t cores) {
+                                 uint32_t cores, bool lean) {
   RawFlags flags;
   CLI::App app("Trains and scores models whose parameters a psd daemon holds.", "psd-trainer");
   app.set_version_flag("--version", "psd-trainer " PSD_VERSION);
@@ -530,6 +546,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
       "--state "
       "/var/lib/psd-bridge");
   bench->footer("Example: psd-trainer bench pull --size 64M");
+  const auto absent = lean ? removeAbsent(app, *train) : std::vector<std::shared_ptr<CLI::App>>();
   groupOptions(app, kOptionGroups);
   const TextCommands texts(app, completionWords);
   try {
@@ -539,7 +556,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   } catch (const CLI::CallForHelp&) {
     return Command(PrintText{app.help()});
   } catch (const CLI::ParseError& error) {
-    return usageError(error, app);
+    return usageError(error, app, lean ? kAbsentHints : CommandHints());
   }
   if (auto text = texts.run()) {
     if (!text->ok()) return text->error();

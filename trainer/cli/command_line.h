@@ -91,9 +91,16 @@ struct RowsBenchCommand {
 using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BridgeCommand, BenchCommand,
                              TrainBenchCommand, RowsBenchCommand, PrintText>;
 
+#ifdef PSD_LEAN
+inline constexpr bool kLean = true;
+#else
+inline constexpr bool kLean = false;
+#endif
+
 /// Parses the command line and, for flags that are not given, the environment. Each error is one line that
-/// names the flag or variable. `cores`: number of CPU cores. Pure.
+/// names the flag or variable. `cores`: number of CPU cores. `lean`: the commands and flags that PSD_LEAN
+/// omits do not exist. Pure.
 Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
-                                 uint32_t cores);
+                                 uint32_t cores, bool lean = kLean);
 
 }  // namespace psd

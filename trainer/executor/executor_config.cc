@@ -36,7 +36,7 @@ std::optional<TlsServerFiles> readTls(ObjectReader& root) {
   if (!root.has("tls")) return {};
   ObjectReader in = root.object("tls");
   const auto needed = [&in](std::string_view key, std::string_view what) {
-    const std::string path = in.text(key, "");
+    const std::string path = in.path(key, "");
     if (path.empty()) in.fail(key, "is needed: " + std::string(what) + ", a file in PEM format");
     return path;
   };

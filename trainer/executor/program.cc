@@ -16,6 +16,7 @@
 #include "common/cli/text_commands.h"
 #include "common/cli/usage_error.h"
 #include "common/config/json_file.h"
+#include "common/config/overrides.h"
 #include "common/log/log.h"
 #include "common/os/env.h"
 #include "common/text/text.h"
@@ -78,6 +79,33 @@ struct Flags {
   }
 };
 
+Overrides overridesOf(const Flags& flags) {
+  Overrides all;
+  for (const std::string& assignment : flags.assignments) all.addAssignment(assignment);
+  const auto addText = [&all](const std::string& flag, const std::string& value, const std::string& key) {
+    all.add(flag, value, key, [key](nlohmann::ordered_json& document, const std::string& text) {
+      document[key] = text;
+      return Status();
+    });
+  };
+  const auto addList = [&all](const std::string& flag, const std::vector<std::string>& values,
+                              const std::string& key) {
+    for (size_t i = 0; i < values.size(); i++) {
+      all.add(flag, values[i], key + "[" + std::to_string(i) + "]",
+              [i, key](nlohmann::ordered_json& document, const std::string& text) {
+                if (i == 0) document[key] = nlohmann::ordered_json::array();
+                document[key].push_back(text);
+                return Status();
+              });
+    }
+  };
+  addList("--server", flags.servers, "server");
+  addList("--listen", flags.listen, "listen");
+  if (flags.module) addText("--module", *flags.module, "module");
+  if (flags.device) addText("--device", *flags.device, "device");
+  return all;
+}
+
 /// The configuration from file and flags. `effective` becomes the complete configuration.
 Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& effective) {
   effective = nlohmann::ordered_json::object();
@@ -85,16 +113,14 @@ Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& ef
     const std::unique_ptr<Env> env = makePosixEnv();
     PSD_ASSIGN_OR_RETURN(effective, readJsonFile(*env, flags.config));
   }
-  for (const std::string& assignment : flags.assignments) {
-    PSD_RETURN_IF_ERROR(applyOverride(effective, assignment));
-  }
-  if (!flags.servers.empty()) effective["server"] = flags.servers;
-  if (!flags.listen.empty()) effective["listen"] = flags.listen;
-  if (flags.module) effective["module"] = *flags.module;
-  if (flags.device) effective["device"] = *flags.device;
+  const Overrides overrides = overridesOf(flags);
+  const nlohmann::ordered_json document = effective;
+  PSD_RETURN_IF_ERROR(overrides.apply(effective));
   auto config = readExecutorConfig(effective);
-  if (config.ok() || flags.config.empty()) return config;
-  return Error{config.error().code, flags.config + ": " + config.message()};
+  if (config.ok()) return config;
+  const auto read = [](nlohmann::ordered_json other) { return readExecutorConfig(other).status(); };
+  return Error{config.error().code,
+               overrides.origin(config.message(), document, flags.config, read) + config.message()};
 }
 
 const char* environment(const char* name) { return std::getenv(name); }

@@ -8,6 +8,7 @@
 
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -99,9 +100,10 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
   std::signal(SIGPIPE, SIG_IGN);
   PSD_ASSIGN_OR_RETURN(const Prepared prepared, prepare(config, daemon));
   std::vector<ListenSockets> listening;
-  for (const Address& address : config.listen) {
-    PSD_ASSIGN_OR_RETURN(ListenSockets sockets, listenOn(address));
-    listening.push_back(std::move(sockets));
+  for (size_t i = 0; i < config.listen.size(); i++) {
+    Result<ListenSockets> sockets = listenOn(config.listen[i]);
+    if (!sockets.ok()) return {sockets.error().code, fmt::format("listen[{}]: {}", i, sockets.message())};
+    listening.push_back(*std::move(sockets));
   }
   auto server = std::make_unique<ExecutorServer>(io, *prepared.executor, std::move(listening), prepared.tls);
   auto http = std::make_unique<ExecutorHttp>(io, *prepared.executor, *server, prepared.tls);

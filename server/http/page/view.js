@@ -50,7 +50,7 @@ export function headline(status, daemons, silentSeconds) {
   let awaited = null;
   for (const each of waiting.flatMap((wait) => wait.for)) if (!awaited || each.waited_seconds > awaited.waited_seconds) awaited = each;
   if (awaited && awaited.waited_seconds > 5) return ["warn", `Serving ${name}`, `waiting for rank ${awaited.rank} for ${duration(awaited.waited_seconds)}`];
-  const gone = daemons.filter((each) => each.asked && !each.answers);
+  const gone = daemons.filter((each) => each.polled && !each.answers);
   if (gone.length) return ["warn", `Serving ${name}`, `away: ${gone.map((each) => `daemon ${each.partition} at ${each.address}`).join(", ")}`];
   const size = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
   const lost = status.trainers_lost ? `, ${plural(status.trainers_lost, "trainer")} lost` : "";
@@ -284,7 +284,7 @@ function showDurability(status) {
 }
 
 function answering(daemon) {
-  if (!daemon.asked) return node("span", daemon.why, "badge");
+  if (!daemon.polled) return node("span", daemon.why, "badge");
   if (daemon.answers) return node("span", daemon.state, `badge ${["serving", "standby"].includes(daemon.state) ? "good" : "warn"}`);
   const silent = daemon.silent_seconds ? `away, since ${duration(daemon.silent_seconds)}` : "away";
   const badge = node("span", silent, "badge bad");
@@ -308,7 +308,7 @@ function standbyOf(daemon) {
 
 function showDaemons(daemons) {
   at("daemons-card").hidden = daemons.length < 2;
-  const away = daemons.filter((each) => each.asked && !each.answers).length;
+  const away = daemons.filter((each) => each.polled && !each.answers).length;
   at("daemons-count").textContent = `${daemons.length}${away ? `, ${away} away` : ""}`;
   table("daemons", ["partition", "address", "", "role", "term", "standby", "gradients", "trainers", "memory"], daemons.map((each) => [
     String(each.partition), pageOf(each), answering(each), `${each.role || "–"}${each.here ? ", this one" : ""}`, each.term ? String(each.term) : "–", standbyOf(each),

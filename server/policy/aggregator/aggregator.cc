@@ -2,10 +2,21 @@
 
 #include <vector>
 
+#include "common/text/text.h"
 #include "server/policy/aggregator/aggregator_list.h"
 #include "server/policy/list_help.h"
 
 namespace psd {
+
+namespace {
+
+std::vector<std::string_view> aggregatorNames() {
+  std::vector<std::string_view> all;
+  for (const AggregatorEntry& entry : kAggregatorList) all.push_back(entry.type);
+  return all;
+}
+
+}  // namespace
 
 std::shared_ptr<const Aggregator> readAggregator(ConfigReader in) {
   std::shared_ptr<const Aggregator> aggregator;
@@ -16,10 +27,12 @@ std::shared_ptr<const Aggregator> readAggregator(ConfigReader in) {
                       if (entry.type == type) aggregator = entry.read(options);
                     }
                   });
-  std::vector<std::string_view> names;
-  for (const Alternative& one : known) names.push_back(one.name);
-  in.orElse({{"description", "Short for an object with this type alone."}, {"enum", names}});
+  in.orElse({{"description", "Short for an object with this type alone."}, {"enum", aggregatorNames()}});
   return aggregator;
+}
+
+std::string aggregatorForms() {
+  return "an object with a type, or a type alone: " + joined(aggregatorNames(), ", ");
 }
 
 std::string aggregatorHelp() { return helpOf(kAggregatorList); }

@@ -61,6 +61,8 @@ struct AggregatorEntry {
 
 /// Reads {"type": …, options…}; errors are recorded in the reader.
 std::shared_ptr<const Aggregator> readAggregator(ConfigReader in);
+/// What the value of an aggregator must be, for errors.
+std::string aggregatorForms();
 /// All aggregator types, one per line, for help texts.
 std::string aggregatorHelp();
 

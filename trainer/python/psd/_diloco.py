@@ -70,7 +70,7 @@ class DiLoCo(Training):
 
     The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
     must be float32. The first learner's values initialize the model; later learners adopt the model's values, which the
-    logger "psd" reports. An exchange pushes the parameters as they are, even if something else than the optimizer has
+    logger "psd" reports. An exchange pushes the parameters as they are, even if code outside the optimizer has
     changed them: clipping of weights and constraints count as trained, which the logger reports once. Until close() the
     module's load_state_dict() is rejected for served parameters, and so are steps and exchanges after a parameter was
     frozen, unfrozen, replaced, or has got another type or shape. Buffers and the inner optimizer's state stay local to

@@ -236,7 +236,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             return
         self._abandon_push()
         self._pull()
-        raise InvalidArgument(f"parameter '{key}' was changed by something else than this optimizer (weight clipping, max_norm, an init "
+        raise InvalidArgument(f"parameter '{key}' was changed outside this optimizer (weight clipping, max_norm, an init "
                               "function, another optimizer, an average copied back), which the next pull would undo; the daemon's values are "
                               "back. Change parameters before the psd.torch.Optimizer is made, at a daemon that has no model yet, or after "
                               "close()")

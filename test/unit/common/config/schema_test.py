@@ -333,6 +333,16 @@ class SchemaTest(unittest.TestCase):
                     VALIDATOR.validate(document)
                     self.effective(document)
 
+    def test_options_of_codecs_are_equal(self):
+        for direction in ("push", "pull"):
+            names = SCHEMA["properties"]["codecs"]["properties"][direction]["properties"]["allowed"]["items"]["enum"]
+            for name in names:
+                for options in ("", ":", ":fraction=0.5", ":fraction=1e-3", ":fraction=1", ":fraction=.5,", ":fraction=half", ":fraction=2",
+                                ":fraction=", ":fraction=0.5,fraction=0.5", ":momentum=0", ":momentum=0.9,fraction=0.01", ":bits=4", ":x"):
+                    document = {"codecs": {direction: {"default": name + options}}}
+                    with self.subTest(document):
+                        self.assertEqual(check(document)[1] is None, VALIDATOR.is_valid(document))
+
     def test_every_key_is_documented(self):
         page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
         for key in declared(SCHEMA):
@@ -401,6 +411,12 @@ class SchemaTest(unittest.TestCase):
             {"codecs": {"push": {"allowed": []}}},
             {"codecs": {"pull": {"allowed": ["int8", "int8"]}}},
             {"codecs": {"pull": {"default": "topk"}}},
+            {"$schema": 3},
+            {"save": "a\0b"},
+            {"listen": ["unix:///a\0b"]},
+            {"auth": {"tokens": "a\0b"}},
+            {"durability": {"type": "log", "path": "a\0b"}},
+            *({"policy": {"type": type}} for type in ("diloco", "async_diloco")),
             {"limits": {"slice_bytes": 5000}},
             {"policy": {"type": "sync", "bound": 1}},
             {"policy": {"type": "sync", "aggregator": {"type": "mean", "trim": 1}}},

@@ -137,7 +137,8 @@ TEST_CASE("a TCP port in use is rejected with its address") {
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().code == ErrorCode::io);
   CHECK(second.message() ==
-        sockets.address().toString() + ": cannot listen: " + std::string(std::strerror(EADDRINUSE)));
+        sockets.address().toString() + ": cannot listen: " + std::string(std::strerror(EADDRINUSE)) +
+            "; 'ss -ltnp' shows which process listens there: choose another port, or 0 for any free one");
 }
 
 TEST_CASE("a Unix socket is served, and its file is removed with it") {
@@ -203,7 +204,8 @@ TEST_CASE("a Unix socket that another process listens on is kept") {
   auto second = listenOn(address);
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().code == ErrorCode::io);
-  CHECK(second.message() == address.toString() + ": cannot listen: " + std::strerror(EADDRINUSE));
+  CHECK(second.message() == address.toString() + ": cannot listen: " + std::strerror(EADDRINUSE) +
+                                "; another process serves it: choose another path");
   auto client = connectTo(address, kPatience);
   PSD_REQUIRE_OK(client);
 }

@@ -3,6 +3,7 @@
 
 #include "server/auth/authenticator.h"
 #include "server/config/daemon_config.h"
+#include "server/rpc/caller.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -197,6 +198,20 @@ TEST_CASE("Auth: an address that other machines reach requires tokens, certifica
     CHECK(message.find("auth.certificates") == 0);
     CHECK(message.find(glob[0] == 't' ? "lacks the ']'" : "ends with a '\\'") != std::string::npos);
   }
+}
+
+TEST_CASE("Auth: the time for a login begins again with the answer to one that failed") {
+  kj::EventLoop loop;
+  const kj::WaitScope scope(loop);
+  Authenticator authenticator;
+  authenticator.adopt(rulesOf(AuthConfig()));
+  const auto at = [](int ms) { return kj::origin<kj::TimePoint>() + ms * kj::MILLISECONDS; };
+  constexpr std::chrono::milliseconds kTimeout{100};
+  Caller caller({.where = "10.0.0.7:4711"}, authenticator, at(0));
+  CHECK_FALSE(caller.logIn("unknown", "psd-trainer").ok());
+  CHECK_FALSE(caller.failedTooOften(at(550)));
+  for (const int ms : {100, 549, 649}) CHECK_FALSE(caller.mustEnd(at(ms), kTimeout));
+  CHECK(caller.mustEnd(at(650), kTimeout) == "it did not log in within limits.login_timeout_ms (100)");
 }
 
 }  // namespace psd::auth_test

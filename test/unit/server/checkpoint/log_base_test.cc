@@ -58,7 +58,7 @@ TEST_CASE("a log whose folder is removed breaks before it answers a push, and re
   pushed(loop, daemon, 3);
   const auto second = Durability::open(env, logConfig());
   REQUIRE_FALSE(second.ok());
-  CHECK(second.message().find("'/data' is in use by another daemon") != std::string::npos);
+  CHECK(second.message().find("durability.path: '/data' is in use by another daemon") != std::string::npos);
   daemon.durability = nullptr;
   CHECK(recovered(env) == (pushesMeanwhile ? 3.f : 2.f));
 }

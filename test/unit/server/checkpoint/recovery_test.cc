@@ -383,7 +383,7 @@ TEST_CASE("two daemons do not share a folder") {
   REQUIRE(first.store);
   auto second = Durability::open(env, logConfig());
   REQUIRE_FALSE(second.ok());
-  CHECK(second.message().find("'/data' is in use by another daemon") != std::string::npos);
+  CHECK(second.message().find("durability.path: '/data' is in use by another daemon") != std::string::npos);
 }
 
 }  // namespace

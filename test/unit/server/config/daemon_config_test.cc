@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/config/json_file.h"
+#include "server/config/config_schema.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -139,13 +140,27 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
-       "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, daemons, device, devices, "
-       "shards, "
-       "threads, "
-       "spin_us, policy, "
-       "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, "
-       "exit_when_done, save, "
-       "durability, log, limits"},
+       "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, daemons, index, device, "
+       "devices, shards, threads, spin_us, policy, optimizer, groups, row_shards, tables, model, world_size, "
+       "codecs, membership, exit_when_done, save, durability, replication, log, limits"},
+      {R"({"replicaton": {}})", "replicaton: unknown key; did you mean 'replication'?"},
+      {R"({"replication": {}})", "replication: requires `engine`: without one a daemon has no standby"},
+      {R"({"index": 0})", "index: requires `daemons`, those that serve a model together"},
+      {R"({"$schema": {}})", "$schema: must be a string, not an object"},
+      {R"({"save": "a\u0000b"})", R"(save: must be a path without zero bytes, not "a\u0000b")"},
+      {R"({"listen": ["unix:///a\u0000b"]})",
+       "listen[0]: address 'unix:///a?b': it has a zero byte; write tcp://HOST:PORT, tls://HOST:PORT or "
+       "unix:///PATH"},
+      {R"({"listen": ["tcp://localhost:1", "tls://localhost:1"], "tls": {"certificate": "c", "key": "k"}})",
+       R"(listen[1]: "tls://localhost:1" cannot be listened on beside "tcp://localhost:1" of listen[0])"},
+      {R"({"http": {"listen": ["tcp://localhost:5500"]}})",
+       R"(http.listen[0]: "tcp://localhost:5500" cannot be listened on beside "tcp://localhost:5500" of listen[0])"},
+      {R"({"http": {"listen": ["unix:///a", "unix:///a"]}})",
+       R"(http.listen[1]: "unix:///a" cannot be listened on beside "unix:///a" of http.listen[0])"},
+      {R"({"listen": ["tcp://*:7"], "insecure": true, "http": {"listen": ["tcp://localhost:7"]}})",
+       R"(http.listen[0]: "tcp://localhost:7" cannot be listened on beside "tcp://*:7" of listen[0])"},
+      {R"({"model": {"tables": [{"name": "user", "dim": 2000}]}, "limits": {"slice_bytes": 4096}})",
+       "limits.slice_bytes: a row of table 'user' takes 8016 bytes with its id, and slice_bytes is 4096"},
       {R"({"durability": {"full_every": 2}})",
        "durability.full_every: requires type checkpoint or log, not 'none'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "full_every": 0}})",
@@ -188,7 +203,9 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": 1000}, "policy": {"type": "locked"}})",
        "durability.every_bytes: must be \"auto\", 0 or an integer from 65536 to 1099511627776, not 1000"},
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": "some"}})",
-       "durability.every_bytes: must be \"auto\", not \"some\""},
+       "durability.every_bytes: must be \"auto\", 0 or an integer from 65536 to 1099511627776, not \"some\""},
+      {R"({"durability": {"type": "log", "path": "x", "every_bytes": -1}})",
+       "durability.every_bytes: must be \"auto\", 0 or an integer from 65536 to 1099511627776, not -1"},
       {R"({"policy": {"bound": 3}})",
        "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
@@ -214,7 +231,10 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"shards": 0})", "shards: must be an integer from 1 to 65536, not 0"},
       {R"({"spin_us": 10001})", "spin_us: must be an integer from 0 to 10000, not 10001"},
       {R"({"threads": 1.5})", "threads: must be an integer from 1 to 256, not 1.5"},
-      {R"({"world_size": 0})", "world_size: must be an integer from 1 to 1000000, not 0"},
+      {R"({"world_size": 0})",
+       "world_size: must be an integer from 1 to 1000000 or an object with max, not 0"},
+      {R"({"world_size": "all"})",
+       R"(world_size: must be an integer from 1 to 1000000 or an object with max, not "all")"},
       {R"({"world_size": {"min": 2}})",
        "world_size.max: is needed: the most trainers that may be in at once"},
       {R"({"world_size": {"min": 3, "max": 2}})", "world_size.min: must be at most max (2)"},
@@ -249,13 +269,20 @@ TEST_CASE("each wrong value gets its one-line error") {
        "policy.grace_ms: excludes backup_trainers: a round that has a quorum closes after the grace period, "
        "with any number of trainers missing"},
       {R"({"policy": {"type": "diloco", "grace_ms": "measured"}, "optimizer": {}})",
-       R"(policy.grace_ms: must be a number of milliseconds or "auto")"},
+       R"(policy.grace_ms: must be "auto" or an integer from 0 to 86400000, not "measured")"},
+      {R"({"policy": {"type": "diloco", "grace_ms": -1}, "optimizer": {}})",
+       R"(policy.grace_ms: must be "auto" or an integer from 0 to 86400000, not -1)"},
       {R"({"policy": {"type": "diloco", "grace_ms": 9, "grace_max_ms": 9}, "optimizer": {}})",
        R"(policy.grace_max_ms: requires grace_ms "auto")"},
       {R"({"policy": {"type": "diloco", "aggregator": "median", "weights": "equal"}, "optimizer": {}})",
        "policy.weights: requires aggregator mean or rda; median counts all contributions equally"},
       {R"({"policy": {"type": "diloco", "late": "count"}, "optimizer": {}})",
-       R"(policy.late: must be "drop" or {"rate": a number})"},
+       R"(policy.late: must be "drop" or {"rate": a number}, not "count")"},
+      {R"({"policy": {"type": "diloco", "late": 3}, "optimizer": {}})",
+       R"(policy.late: must be "drop" or {"rate": a number}, not 3)"},
+      {R"({"policy": {"type": "sync", "aggregator": 3}})",
+       "policy.aggregator: must be an object with a type, or a type alone: mean, median, trimmed_mean, krum, "
+       "multi_krum, rda, not 3"},
       {R"({"policy": {"type": "diloco", "late": {}}, "optimizer": {}})",
        "policy.late.rate: is required: the weight factor of a contribution for each round that it is late"},
       {R"({"policy": {"type": "diloco", "late": {"rate": 0}}, "optimizer": {}})",
@@ -417,6 +444,21 @@ TEST_CASE("an error names the file or the flag that caused it") {
   CHECK(problemWith({.assignments = {"log={\"level\": 3}"}}) ==
         "--set log={\"level\": 3}: log.level: must be one of \"trace\", \"debug\", \"info\", "
         "\"warn\", \"error\", \"off\", not 3");
+  CHECK(problemWith({.assignments = {"log.file.x=1"}}) ==
+        "--set log.file.x=1: log.file: must be a string, not an object");
+  CHECK(problemWith({.assignments = {"shards.x=1", "threads=2"}}) ==
+        "--set shards.x=1: shards: must be an integer from 1 to 65536, not an object");
+  CHECK(problemWith({.assignments = {"tables.x=1"}}) ==
+        "--set tables.x=1: tables: must be a list of objects, not an object");
+  CHECK(problemWith({.assignments = {"log.a\"b=1"}}) ==
+        "--set log.a\"b=1: log.a\\\"b: unknown key; valid keys: level, format, file");
+  CHECK(problemWith({.assignments = {"model.name=m"}}) ==
+        "--set model.name=m: model: needs 'tensors', 'tables' or 'file'");
+  CHECK(problemWith({.assignments = {"durability.type=log", "threads=2"}})
+            .starts_with("--set durability.type=log: durability.path: is needed"));
+  CHECK(problemWith({.device = "cpu", .assignments = {"policy.type=diloco", "threads=2"}})
+            .starts_with("--set policy.type=diloco: optimizer: must be given"));
+  CHECK(problemWith({.index = "one"}).starts_with("--index one: index: "));
   CHECK(problemWith({.assignments = {"shards"}}) ==
         "--set 'shards': write KEY=VALUE, as in policy.type=locked");
 
@@ -428,11 +470,71 @@ TEST_CASE("an error names the file or the flag that caused it") {
         path + ": shards: must be an integer from 1 to 65536, not 0");
   CHECK(loadDaemonConfig(*env, path, {.assignments = {"threads=1"}}).message() ==
         path + ": shards: must be an integer from 1 to 65536, not 0");
+  CHECK(loadDaemonConfig(*env, path, {.assignments = {"policy.type=diloco"}}).message() ==
+        path + ": shards: must be an integer from 1 to 65536, not 0");
+  testing::writeFile(path, R"({"model": {}})");
+  CHECK(loadDaemonConfig(*env, path, {.assignments = {"model.name=m"}}).message() ==
+        path + ": model: needs 'tensors', 'tables' or 'file'");
   testing::writeFile(path, "[1]");
   CHECK(loadDaemonConfig(*env, path, {.assignments = {"threads=1"}}).message() ==
         path + ": the configuration: must be an object, not a list");
   CHECK(loadDaemonConfig(*env, dir.file("none.json")).message() ==
         "'" + dir.file("none.json") + "': cannot open: No such file or directory");
+}
+
+TEST_CASE("null removes a key, and one that is not given may be removed") {
+  const auto changed = [](const char* assignment) {
+    return readChanged(*parseJson(R"({"auth": {}, "optimizer": {"lr": 0.5}})", "test"), assignment);
+  };
+  const auto removed = changed("optimizer.lr=null");
+  PSD_REQUIRE_OK(removed);
+  CHECK(removed->config.groups.back().optimizer.fullLearningRate == 0.01);
+  const auto open = changed("auth=null");
+  PSD_REQUIRE_OK(open);
+  CHECK_FALSE(open->config.auth);
+  for (const char* const absent :
+       {"tls=null", "tls.client_ca=null", "limits.calls=null", "model.tensors=null"}) {
+    const auto same = changed(absent);
+    PSD_REQUIRE_OK(same);
+    CHECK_FALSE(same->config.tls);
+  }
+  CHECK(changed("tsl=null").message() == "tsl: unknown key; did you mean 'tls'?");
+  CHECK(problemWith({.assignments = {"engine=null", "limits.cals=null"}}) ==
+        "--set limits.cals=null: limits.cals: unknown key; did you mean 'calls'?");
+}
+
+TEST_CASE("a type that other keys of its object do not go with is set by the whole object") {
+  const auto problemOf = [](const char* assignment) {
+    return readChanged(*parseJson(R"({"policy": {"type": "sync", "quorum": 2}})", "test"), assignment)
+        .message();
+  };
+  CHECK(problemOf("policy.type=locked") ==
+        "policy.quorum: no key of type 'locked'; valid keys: type, staleness, delay_compensation, clip; to "
+        "change all keys of 'policy' with its type, set the object: policy={\"type\": …}");
+  CHECK(problemOf("policy.tpye=locked") == "policy.tpye: unknown key; did you mean 'type'?");
+  CHECK(problemOf("policy.type=lokced").ends_with("; did you mean \"locked\"?"));
+  CHECK(problemOf("groups[0].policy.type=locked") == "groups[0]: unknown key; did you mean 'groups'?");
+  CHECK(problemOf("plicy.type=locked") == "plicy: unknown key; did you mean 'policy'?");
+}
+
+TEST_CASE("every key can be set, and completed with the values that have names") {
+  const auto keys = settableKeys();
+  const auto choicesOf = [&](std::string_view path) {
+    const auto found = std::ranges::find(keys, path, &SettableKey::path);
+    REQUIRE(found != keys.end());
+    return found->choices;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(choicesOf("auth") == Names{});
+  CHECK(choicesOf("limits") == Names{});
+  CHECK(choicesOf("policy.aggregator").front() == "mean");
+  CHECK(choicesOf("policy.late") == Names{"drop"});
+  CHECK(choicesOf("policy.grace_ms") == Names{"auto"});
+  CHECK(choicesOf("durability.every_bytes") == Names{"auto"});
+  CHECK(choicesOf("durability.resume") == Names{"auto", "none"});
+  CHECK(choicesOf("device") == Names{"auto", "cpu", "cuda:0"});
+  CHECK(choicesOf("codecs.pull.default").front() == "none");
+  CHECK(std::ranges::count(keys, "policy.aggregator", &SettableKey::path) == 1);
 }
 
 TEST_CASE("device names have one canonical form each") {

@@ -40,18 +40,21 @@ TEST_CASE("an engine with every key") {
 }
 
 TEST_CASE("each wrong engine gets its one-line error") {
-  const std::string prefixMessage =
-      "engine.prefix: is needed: what the keys of this model, and of no other, begin with, as "
-      "\"/psd/mnist\": '/', "
-      "then visible ASCII, without '/' at the end, 200 bytes at most";
+  const std::string form =
+      "'/' and visible ASCII without '/' at the end, at most 200 bytes, as \"/psd/mnist\"";
+  const auto wrongPrefix = [&](const std::string& given) {
+    return "engine.prefix: must be " + form + ", not \"" + given + "\"";
+  };
   const std::string both = R"("prefix": "/psd", "endpoints": ["http://10.0.0.1"])";
   const auto [keys, message] = GENERATE_COPY(table<std::string, std::string>({
-      {R"("endpoints": ["http://a"])", prefixMessage},
-      {R"("endpoints": ["http://a"], "prefix": "psd")", prefixMessage},
-      {R"("endpoints": ["http://a"], "prefix": "/")", prefixMessage},
-      {R"("endpoints": ["http://a"], "prefix": "/psd/")", prefixMessage},
-      {R"("endpoints": ["http://a"], "prefix": "/a b")", prefixMessage},
-      {R"("endpoints": ["http://a"], "prefix": "/)" + std::string(200, 'x') + "\"", prefixMessage},
+      {R"("endpoints": ["http://a"])",
+       "engine.prefix: is needed: what the keys of this model, and of no other, begin with: " + form},
+      {R"("endpoints": ["http://a"], "prefix": "psd")", wrongPrefix("psd")},
+      {R"("endpoints": ["http://a"], "prefix": "/")", wrongPrefix("/")},
+      {R"("endpoints": ["http://a"], "prefix": "/psd/")", wrongPrefix("/psd/")},
+      {R"("endpoints": ["http://a"], "prefix": "/a b")", wrongPrefix("/a b")},
+      {R"("endpoints": ["http://a"], "prefix": "/)" + std::string(200, 'x') + "\"",
+       wrongPrefix("/" + std::string(199, 'x') + "...")},
       {R"("prefix": "/psd")",
        "engine.endpoints: must hold 1 to 16 addresses of members of etcd, as \"http://10.0.0.1:2379\""},
       {R"("prefix": "/psd", "endpoints": ["http://a", "a:2379"])",

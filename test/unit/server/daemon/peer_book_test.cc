@@ -116,7 +116,7 @@ TEST_CASE("until the first answer rows are shown as unknown") {
   const auto rows = book.rows(peers);
   answer = true;
   REQUIRE(rows.size() == 1);
-  CHECK_FALSE(rows[0].asked);
+  CHECK_FALSE(rows[0].polled);
   CHECK(rows[0].why == "query in progress");
   loop.wait(kj::mv(looked));
   CHECK(book.rows(peers).at(0).why == "gone");
@@ -211,7 +211,7 @@ TEST_CASE("a token is not sent where others could read it") {
                            {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}},
                             {.partition = 1, .addresses = {at("tcp://localhost:1")}}});
   CHECK(rows.at(0).why.find("not queried: the token would be sent there unencrypted") == 0);
-  CHECK_FALSE(rows.at(0).asked);
+  CHECK_FALSE(rows.at(0).polled);
   CHECK(rows.at(1).answers);
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("a token is sent unencrypted to hosts that were named, and to no other
                             {.partition = 2, .addresses = {at("tcp://over-tls:1")}}});
   CHECK(rows.at(0).answers);
   for (const size_t other : {1, 2}) {
-    CHECK_FALSE(rows.at(other).asked);
+    CHECK_FALSE(rows.at(other).polled);
     CHECK(rows.at(other).why.find("not queried: the token would be sent there unencrypted") == 0);
   }
 }

@@ -208,14 +208,14 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   all.daemons.push_back({.partition = 1,
                          .address = "tcp://a:1",
                          .here = true,
-                         .asked = true,
+                         .polled = true,
                          .answers = true,
                          .role = "primary",
                          .term = 3,
                          .standbyInSync = true,
                          .lagBytes = 17});
   all.daemons.push_back(
-      {.partition = 1, .address = "tcp://b:1", .asked = true, .role = "standby", .term = 3});
+      {.partition = 1, .address = "tcp://b:1", .polled = true, .role = "standby", .term = 3});
   all.daemons.push_back({.partition = 2, .address = "tcp://c:1"});  // its status is unknown yet
   const std::string text = exposition(status, http, all);
   const std::string here = R"({partition="1",role="primary",address="tcp://a:1"} )";

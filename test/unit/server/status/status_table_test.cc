@@ -182,7 +182,7 @@ TEST_CASE("each process of a replica set has a row, with what it waits for, and 
                    .term = 3},
                   {.partition = 1,
                    .address = "tcp://c:1",
-                   .asked = true,
+                   .polled = true,
                    .why = "no way to tcp://c:1: refused",
                    .role = "primary",
                    .term = 1},

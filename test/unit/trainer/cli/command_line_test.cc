@@ -16,7 +16,7 @@ using Catch::Matchers::StartsWith;
 constexpr uint32_t kCores = 8;
 
 Result<Command> parse(std::vector<const char*> arguments,
-                      const std::map<std::string, std::string>& variables = {}) {
+                      const std::map<std::string, std::string>& variables = {}, bool lean = false) {
   arguments.insert(arguments.begin(), "psd-trainer");
   return parseCommandLine(
       arguments,
@@ -24,7 +24,7 @@ Result<Command> parse(std::vector<const char*> arguments,
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
       },
-      kCores);
+      kCores, lean);
 }
 
 /// "train --server tcp://h:1 --data d" and the flags that a test adds.
@@ -454,6 +454,23 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--data-plan", "dynamic", "--steps", "3"})),
              StartsWith("--steps and --data-plan dynamic exclude each other"));
   CHECK_THAT(problem(parseTrain({"--log-level", "loud"})), StartsWith("--log-level: 'loud' is not"));
+}
+
+TEST_CASE("a lean build has no trace of what it omits") {
+  for (const char* const word : {"help", "man", "--help"}) {
+    const auto text = parse({word}, {}, true);
+    PSD_REQUIRE_OK(text);
+    CHECK_THAT(std::get<PrintText>(*text).text,
+               Contains("train") && !Contains("bench") && !Contains("bridge"));
+  }
+  for (const bool lean : {false, true}) {
+    const auto text = parse({"help", "train"}, {}, lean);
+    PSD_REQUIRE_OK(text);
+    CHECK((std::get<PrintText>(*text).text.find("--execute") == std::string::npos) == lean);
+  }
+  CHECK(parse({"bench", "pull"}, {}, true).message() ==
+        "'bench': no such command; this build (PSD_LEAN) lacks it; build the preset release");
+  PSD_REQUIRE_OK(parse({"train", "--data", "d"}, {}, true));
 }
 
 }  // namespace psd::command_line_test

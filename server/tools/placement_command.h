@@ -8,10 +8,10 @@
 
 namespace psd {
 
-/// `psd plan`: prints the placement of a model over `daemons` daemons to standard output; `json`: as one
+/// `psd placement`: prints the placement of a model over `daemons` daemons to standard output; `json`: as one
 /// document. `path`: a checkpoint or a safetensors file of a whole model, or a folder of checkpoints, of
 /// which the newest complete one is used. ErrorCode::invalidArgument if the model cannot be cut into that
 /// many partitions. Blocks.
-Status planDaemons(Env& env, const std::string& path, uint32_t daemons, bool json);
+Status printPlacement(Env& env, const std::string& path, uint32_t daemons, bool json);
 
 }  // namespace psd

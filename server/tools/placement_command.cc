@@ -1,4 +1,4 @@
-#include "server/tools/plan_command.h"
+#include "server/tools/placement_command.h"
 
 #include <cstdio>
 
@@ -55,7 +55,7 @@ Json asJson(const ModelPartition& partition) {
 
 }  // namespace
 
-Status planDaemons(Env& env, const std::string& path, uint32_t daemons, bool json) {
+Status printPlacement(Env& env, const std::string& path, uint32_t daemons, bool json) {
   PSD_ASSIGN_OR_RETURN(const ModelSpec model, modelAt(env, path));
   if (!model.partition.isWhole()) {
     return {ErrorCode::invalidArgument,
