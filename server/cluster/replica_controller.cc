@@ -35,13 +35,14 @@ ReplicationRules rulesOf(const ReplicationConfig& config) {
 }  // namespace
 
 ReplicaController::ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine,
-                                     ServingState& serving, DaemonControl& host,
+                                     ServingState& serving, Daemon& daemon, ReplicatedModel& model,
                                      std::shared_ptr<Replicator> replicator, DialPrimary dial,
                                      kj::Timer& timer)
     : terms_(std::move(terms)),
       document_(engine, terms_.documentKey, me, terms_.addresses),
       serving_(serving),
-      host_(host),
+      daemon_(daemon),
+      model_(model),
       replicator_(std::move(replicator)),
       dial_(std::move(dial)),
       timer_(timer),
@@ -73,7 +74,7 @@ void ReplicaController::start(SavedFolder folder, bool wasRestarted) {
       return kj::READY_NOW;
     }
     if (wasRestarted_ && document_.ended()) {
-      host_.exitWithPrimary("the cluster document says that the run is over");
+      daemon_.exit("the primary has ended the run: the cluster document says that the run is over");
       return kj::READY_NOW;
     }
     rules_ = Rules::decide;
@@ -161,7 +162,7 @@ void ReplicaController::reportHeld() {
   const auto progress = copy_->progress();
   if (!progress.ok()) {
     // It cannot take over, although the document may name it.
-    if (!leaving_) host_.restartProcess("the copy of the primary's model is unusable: " + progress.message());
+    if (!leaving_) daemon_.restart("the copy of the primary's model is unusable: " + progress.message());
     return;
   }
   const uint64_t number = progress->held > 0 ? progress->held - 1 : 0;
@@ -193,7 +194,7 @@ void ReplicaController::claimOwnState() {
 void ReplicaController::learn(const Result<ClusterView>& plan) {
   if (!plan.ok()) return;
   if (plan->vacant() && !document_.trouble().empty() && !state_.plan().vacant()) {
-    host_.note("engine", document_.trouble());
+    daemon_.note("engine", document_.trouble());
   }
   if (document_.moved() && serving_.term() == 0) return enterMoved();
   handleEvent([&](TimePoint time) { return state_.documentRead(*plan, time); });
@@ -250,7 +251,7 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
   }
   if (request.addresses.empty())
     return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
-  if (!host_.hasValues()) {
+  if (!model_.hasValues()) {
     waitingAddresses_ = request.addresses;
     return Error{ErrorCode::notReady, "the model has no values yet"};
   }
@@ -277,11 +278,11 @@ Result<ReplicaController::Admitted> ReplicaController::admit(const FollowerReque
   feedHeld_.reset();
   handleEvent([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
   if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
-  host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
+  daemon_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
   return Admitted{serving_.term(), feed,
                   [this](std::shared_ptr<ImageStream> to) {
                     return executor_->executeAsync(
-                        [this, to = std::move(to)]() mutable { return host_.sendCopy(std::move(to)); });
+                        [this, to = std::move(to)]() mutable { return model_.sendCopy(std::move(to)); });
                   },
                   replicator_, terms_.replication};
 }
@@ -292,7 +293,7 @@ void ReplicaController::close(FeedHandle& feed, const std::string& why) {
 
 void ReplicaController::feedEnded(const std::shared_ptr<FeedHandle>& feed, const Status& why) {
   if (feed != feed_) return;  // of a feed that was replaced
-  host_.note("standby", fmt::format("{} no longer follows: {}", followerName_, why.message()));
+  daemon_.note("standby", fmt::format("{} no longer follows: {}", followerName_, why.message()));
   const DaemonId follower = follower_;
   feed_ = nullptr;
   // It exits, or its copy is unusable: remove it from the document without delay.
@@ -318,8 +319,8 @@ void ReplicaController::probeStandby(DaemonId standby, std::vector<Address> addr
 }
 
 void ReplicaController::act(const replica_action::NotifyInSync& told) {
-  host_.note("standby", fmt::format("{} is in sync, by revision {} of the cluster document", followerName_,
-                                    told.plan.revision));
+  daemon_.note("standby", fmt::format("{} is in sync, by revision {} of the cluster document", followerName_,
+                                      told.plan.revision));
   if (feed_ && follower_ == told.standby) tasks_.add(notifyDocumentChanged().ignoreResult());
 }
 
@@ -338,13 +339,13 @@ void ReplicaController::act(const replica_action::DropStandby& dropped) {
 }
 
 void ReplicaController::act(const replica_action::CloseGates&) {
-  tasks_.add(host_.closeGates().then([this](bool closed) {
+  tasks_.add(daemon_.closeGates().then([this](bool closed) {
     if (closed) handleEvent([&](TimePoint time) { return state_.gatesClosed(time); });
   }));
 }
 
 void ReplicaController::act(const replica_action::OpenGates&) {
-  host_.openGates();
+  daemon_.openGates();
   KJ_IF_MAYBE (switched, switched_) {
     const std::string trouble = document_.trouble();
     (*switched)->fulfill(
@@ -406,9 +407,10 @@ kj::Promise<Result<bool>> ReplicaController::retryMoveAway(RecordedMove moved, b
                         ClusterDocumentClient::Moving came) mutable -> kj::Promise<Answer> {
     if (came == ClusterDocumentClient::Moving::unknown) {
       if (!told) {
-        host_.note("engine",
-                   "it is not known yet whether the cluster document records the move; until it is, trainers "
-                   "wait");
+        daemon_.note(
+            "engine",
+            "it is not known yet whether the cluster document records the move; until it is, trainers "
+            "wait");
       }
       return timer_.afterDelay(kMoveAgain.count() * kj::MILLISECONDS)
           .then([this, moved = std::move(moved)]() mutable { return retryMoveAway(std::move(moved), true); });
@@ -431,7 +433,7 @@ void ReplicaController::enterMoved() {
   withhold();
   leaving_ = true;  // when the primary reports its end, this daemon exits, too
   waitsFor_.clear();
-  host_.movedAway(*document_.moved());
+  daemon_.adoptMove(*document_.moved());
   resolveLeave();
 }
 
@@ -452,12 +454,12 @@ void ReplicaController::act(const replica_action::StepDown& down) {
                    KJ_IF_MAYBE (switched, switched_) {
                      (*switched)->fulfill(Status());
                      switched_ = nullptr;
-                     host_.disconnectTrainers();
+                     daemon_.disconnectTrainers();
                      return timer_.afterDelay(kAnswerTime.count() * kj::MILLISECONDS);
                    }
                    return kj::Promise<void>(kj::READY_NOW);
                  })
-                 .then([this, why] { host_.restartProcess(why); }));
+                 .then([this, why] { daemon_.restart(why); }));
 }
 
 void ReplicaController::act(const replica_action::MayExit&) {
@@ -521,7 +523,7 @@ kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
   // A pending swap may still win, and a later one would overwrite the record of the end.
   return whenEngineIdle(until).then([this](bool) {
     handleEvent([&](TimePoint) { return state_.endRun(); });
-    return document_.end(host_.saves());
+    return document_.end(model_.saves());
   });
 }
 

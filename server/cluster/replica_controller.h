@@ -11,10 +11,11 @@
 #include <kj/timer.h>
 
 #include "server/cluster/cluster_document_client.h"
-#include "server/cluster/daemon_control.h"
 #include "server/cluster/feed_handle.h"
 #include "server/cluster/mailbox.h"
 #include "server/cluster/primary_connection.h"
+#include "server/cluster/replicated_model.h"
+#include "server/hosting/daemon.h"
 #include "server/loop/background.h"
 #include "server/replica/folder_record.h"
 #include "server/replica/replica_state.h"
@@ -56,9 +57,9 @@ struct ReplicaSettings {
 /// Owned by the control loop's thread, on which every method is called.
 class ReplicaController final : private kj::TaskSet::ErrorHandler {
  public:
-  /// `engine`, `serving`, `host` and `timer` outlive it. `dial` connects a standby to its primary.
-  ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, ServingState& serving,
-                    DaemonControl& host, std::shared_ptr<Replicator> replicator, DialPrimary dial,
+  /// The references outlive it. `dial` connects a standby to its primary.
+  ReplicaController(ReplicaSettings terms, DaemonId me, Engine& engine, ServingState& serving, Daemon& daemon,
+                    ReplicatedModel& model, std::shared_ptr<Replicator> replicator, DialPrimary dial,
                     kj::Timer& timer);
   ~ReplicaController() noexcept(false);
 
@@ -217,7 +218,8 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   const ReplicaSettings terms_;
   ClusterDocumentClient document_;
   ServingState& serving_;
-  DaemonControl& host_;
+  Daemon& daemon_;
+  ReplicatedModel& model_;
   const std::shared_ptr<Replicator> replicator_;
   const DialPrimary dial_;
   kj::Timer& timer_;

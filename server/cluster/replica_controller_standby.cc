@@ -35,10 +35,10 @@ void ReplicaController::dial(bool probeOnly) {
   connection_ = nullptr;
   if (!probeOnly) {
     // The document may rely on the copy, so it cannot just be replaced.
-    if (hasCopy_) host_.restartProcess("another primary is to be followed");
+    if (hasCopy_) daemon_.restart("another primary is to be followed");
     copy_ = std::make_shared<Follower>(
         terms_.replication, [this, term = following_->term](Env& files, const Checkpoint& checkpoint) {
-          return host_.makeCopy(files, checkpoint, term);
+          return model_.makeCopy(files, checkpoint, term);
         });
   }
   const uint64_t number = ++connections_;
@@ -79,7 +79,7 @@ void ReplicaController::endWithRun(const std::string& reason) {
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
   tasks_.add(copied.then([this, known] { return known ? kj::Promise<void>(kj::READY_NOW) : checkForMove(); })
                  .then([this, reason] {
-                   host_.exitWithPrimary(reason);
+                   daemon_.exit("the primary has ended the run: " + reason);
                    resolveLeave();
                  }));
 }
@@ -89,7 +89,7 @@ kj::Promise<void> ReplicaController::checkForMove() {
       .catch_([](kj::Exception&&) {})
       .then([this] {
         // The watch may have seen it, even if the read failed.
-        if (document_.moved()) host_.movedAway(*document_.moved());
+        if (document_.moved()) daemon_.adoptMove(*document_.moved());
       });
 }
 
@@ -97,7 +97,7 @@ void ReplicaController::caughtUp() {
   hasCopy_ = true;
   waitsFor_.clear();
   dialPause_ = {};
-  host_.showCopy();
+  model_.showCopy();
   reportHeld();
 }
 
@@ -128,7 +128,7 @@ void ReplicaController::connectionEnded(ConnectionEnd how, const Status& ended) 
     if (state_.role() == ReplicaRole::standby || serving_.term() > 0) return;
   } else if (hasCopy_) {
     // Records from a new connection do not continue this copy.
-    host_.restartProcess("the primary is alive, and the connection to it is gone: " + why.message());
+    daemon_.restart("the primary is alive, and the connection to it is gone: " + why.message());
   } else {
     handleEvent([&](TimePoint time) { return state_.primaryConnectionGone(time); });
   }
@@ -156,19 +156,18 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
   if (hasCopy_ && copy_) {
     auto followed = copy_->finish();
     copy_ = nullptr;
-    if (!followed.ok())
-      host_.restartProcess("the copy of the primary's model is unusable: " + followed.message());
+    if (!followed.ok()) daemon_.restart("the copy of the primary's model is unusable: " + followed.message());
     replicator_->resumeFrom(std::max(followed->next, state_.number() + 1));
-    host_.serveCopy(*std::move(followed), promoted.term);
+    model_.serveCopy(*std::move(followed), promoted.term);
     takeoverSeconds_ = secondsSince(silentMs);
-    host_.note("takeover",
-               fmt::format("primary of term {} now; last heartbeat of the previous one {:.3f} s ago",
-                           promoted.term, takeoverSeconds_));
+    daemon_.note("takeover",
+                 fmt::format("primary of term {} now; last heartbeat of the previous one {:.3f} s ago",
+                             promoted.term, takeoverSeconds_));
   } else {
     copy_ = nullptr;
     replicator_->resumeFrom(state_.number() + 1);
-    if (Status served = host_.serve(promoted.term); !served.ok()) {
-      host_.fail(served);
+    if (Status served = model_.serve(promoted.term); !served.ok()) {
+      daemon_.fail(served);
       return;
     }
   }
@@ -177,9 +176,9 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
 
 void ReplicaController::act(const replica_action::TermRenewed& renewed) {
   serving_.serve(renewed.term);
-  host_.continueServing(renewed.term);
-  host_.note("primary",
-             fmt::format("rewrote the missing cluster document: primary of term {}", renewed.term));
+  model_.continueServing(renewed.term);
+  daemon_.note("primary",
+               fmt::format("rewrote the missing cluster document: primary of term {}", renewed.term));
 }
 
 void ReplicaController::beginServing(uint64_t term) {

@@ -13,7 +13,6 @@
 #include "common/os/text_file.h"
 #include "common/text/text.h"
 #include "server/daemon/http_hooks.h"
-#include "server/daemon/replica_set_member.h"
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
 #include "server/http/http_side.h"
@@ -179,7 +178,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, ReplicaSetMember::make);
+  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
   ServiceManager manager = ServiceManager::ofEnvironment();
   {
     const auto starting = manager.startLongWork("starting");

@@ -56,57 +56,62 @@ void warnOfEngineHere(const std::vector<EtcdMember>& members) {
 
 }  // namespace
 
-Result<std::unique_ptr<ServerReplicaSet>> ReplicaSetMember::make(Server& server, kj::AsyncIoContext& io,
-                                                                 Env& env) {
-  const DaemonConfig& config = server.loaded().config;
+Result<std::unique_ptr<ReplicaSetMember>> ReplicaSetMember::make(const Parts& parts,
+                                                                 const std::vector<Address>& listen,
+                                                                 kj::AsyncIoContext& io) {
+  const DaemonConfig& config = parts.daemon.loaded().config;
   PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(config.replication.credentials, std::getenv));
   kj::Timer& timer = io.provider->getTimer();
   warnOfEngineHere(config.engine->etcd.members);
   PSD_ASSIGN_OR_RETURN(auto engine, Etcd::open(io.provider->getNetwork(), timer, config.engine->etcd));
-  std::unique_ptr<ReplicaSetMember> side(new ReplicaSetMember(server, env, std::move(engine)));
+  std::unique_ptr<ReplicaSetMember> member(new ReplicaSetMember(parts, std::move(engine)));
   ReplicaSettings terms{config.replication, config.engine->prefix + "/plan",
-                        reachableAt(server.addresses(), config.replication),
+                        reachableAt(listen, config.replication),
                         fmt::format("psd on {} (process {})", hostName(), getpid())};
-  side->member_ = std::make_unique<ReplicaController>(
-      std::move(terms), DaemonId{server.coordinator().daemonId()}, *side->engine_, server.serving(), *side,
-      server.replicator(),
+  member->controller_ = std::make_unique<ReplicaController>(
+      std::move(terms), DaemonId{parts.coordinator.daemonId()}, *member->engine_, parts.coordinator.serving(),
+      parts.daemon, *member, parts.replicator,
       [credentials](PrimaryDial dial) {
         return std::make_unique<PrimaryClient>(std::move(dial), credentials, kDialTime);
       },
       timer);
-  server.administration().setReplicaSet(side->member_.get());
-  return std::unique_ptr<ServerReplicaSet>(std::move(side));
+  parts.administration.setReplicaSet(member->controller_.get());
+  return member;
 }
 
-ReplicaSetMember::ReplicaSetMember(Server& server, Env& env, std::unique_ptr<Engine> engine)
-    : server_(server),
-      env_(env),
+ReplicaSetMember::ReplicaSetMember(const Parts& parts, std::unique_ptr<Engine> engine)
+    : daemon_(parts.daemon),
+      coordinator_(parts.coordinator),
+      host_(parts.host),
+      administration_(parts.administration),
+      replicator_(parts.replicator),
+      env_(parts.env),
       engine_(std::move(engine)),
-      mark_(std::make_shared<FolderMark>(env, server.loaded().config.durability,
-                                         DaemonId{server.coordinator().daemonId()})),
-      ownConfig_(server.loaded().effective) {
+      mark_(std::make_shared<FolderMark>(env_, daemon_.loaded().config.durability,
+                                         DaemonId{coordinator_.daemonId()})),
+      ownConfig_(daemon_.loaded().effective) {
   // The receiver of a checkpoint notification may rely on it even if this daemon and the one that it followed
   // die.
-  server_.host().beforeCheckpointAnnounced([mark = mark_] { return mark->write(); });
+  host_.beforeCheckpointAnnounced([mark = mark_] { return mark->write(); });
 }
 
-ReplicaSetMember::~ReplicaSetMember() noexcept(false) { server_.administration().setReplicaSet(nullptr); }
+ReplicaSetMember::~ReplicaSetMember() noexcept(false) { administration_.setReplicaSet(nullptr); }
 
-void ReplicaSetMember::start() { member_->start(mark_->read(), psd::wasRestarted()); }
+void ReplicaSetMember::start() { controller_->start(mark_->read(), wasRestarted()); }
 
 bool ReplicaSetMember::continuesElsewhere() const {
-  const ReplicaSetStatus status = member_->status();
+  const ReplicaSetStatus status = controller_->status();
   const bool inSync = !status.standby.empty() && status.standby == status.follower;
-  return server_.serving().term() == 0 || inSync;
+  return coordinator_.serving().term() == 0 || inSync;
 }
 
 // --- As primary ----------------------------------------------------------------------------------------
 
 Status ReplicaSetMember::serve(uint64_t term) {
   mark_->setTerm(term);
-  PSD_RETURN_IF_ERROR(server_.resumeUnlessArriving());
+  PSD_RETURN_IF_ERROR(daemon_.resume());
   logMarkFailure(mark_->write());
-  note("primary", fmt::format("primary of term {}", term));
+  daemon_.note("primary", fmt::format("primary of term {}", term));
   return {};
 }
 
@@ -120,25 +125,19 @@ void ReplicaSetMember::logMarkFailure(const Status& written) {
     spdlog::error("cannot mark the folder; a daemon started over it would wait: {}", written.message());
 }
 
-bool ReplicaSetMember::saves() const { return server_.loaded().config.durability.enabled(); }
+bool ReplicaSetMember::saves() const { return daemon_.loaded().config.durability.enabled(); }
 
 bool ReplicaSetMember::hasValues() const {
   // A model that arrived by an uncommitted move must not be replicated.
-  return server_.host().models().ready() && !server_.serving().incoming().underWay();
+  return host_.models().ready() && !coordinator_.serving().incoming().underWay();
 }
 
 kj::Promise<Result<std::string>> ReplicaSetMember::sendCopy(std::shared_ptr<ImageStream> to) {
   // A follower needs the finished ranks of the past, too.
-  server_.replicator()->append(server_.coordinator().departed());
-  std::string text = jsonText(server_.loaded().effective);
-  return server_.host().copyTo(std::move(to), {kConfigFile, std::move(text)});
+  replicator_->append(coordinator_.departed());
+  std::string text = jsonText(daemon_.loaded().effective);
+  return host_.copyTo(std::move(to), {kConfigFile, std::move(text)});
 }
-
-kj::Promise<bool> ReplicaSetMember::closeGates() { return server_.closeGates(); }
-
-void ReplicaSetMember::openGates() { server_.openGates(); }
-
-void ReplicaSetMember::disconnectTrainers() { server_.disconnectTrainers(); }
 
 // --- As standby ----------------------------------------------------------------------------------------
 
@@ -170,7 +169,7 @@ void ReplicaSetMember::setOwnConfig(const Json& effective) {
 }
 
 std::vector<std::string> ReplicaSetMember::lowerLimits() const {
-  if (server_.serving().term() > 0) return {};
+  if (coordinator_.serving().term() > 0) return {};
   const std::lock_guard hold(mutex_);
   return psd::lowerLimits(primaryConfig_, ownConfig_);
 }
@@ -188,7 +187,7 @@ void ReplicaSetMember::warnOfLimits() {
       "; it follows nevertheless, and applies its own limits once it is the primary: configure the same "
       "limits on both daemons";
   spdlog::warn("{}", line);
-  server_.coordinator().events().add("standby", line);
+  coordinator_.events().add("standby", line);
 }
 
 Result<CopyPlace> ReplicaSetMember::makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t term) {
@@ -199,11 +198,11 @@ Result<CopyPlace> ReplicaSetMember::makeCopy(Env& files, const Checkpoint& check
     return Error{ErrorCode::invalidArgument, "the primary's configuration is not an object"};
   PSD_ASSIGN_OR_RETURN(const bool onDisk, keepsOnDisk(primarys));
   PSD_ASSIGN_OR_RETURN(LoadedConfig config, withPrimaryRules(primarys));
-  PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
+  PSD_ASSIGN_OR_RETURN(auto model, host_.makeCopy(files, checkpoint, config.config));
   mark_->followAnother();
   CopyPlace place{model->store.get(), nullptr};
   if (onDisk) {
-    place.disk = server_.host().makeDisk(model, [mark = mark_, term] { return mark->writeAsStandby(term); });
+    place.disk = host_.makeDisk(model, [mark = mark_, term] { return mark->writeAsStandby(term); });
   }
   const std::lock_guard hold(mutex_);
   primaryConfig_ = primarys;
@@ -217,48 +216,25 @@ void ReplicaSetMember::showCopy() {
     const std::lock_guard hold(mutex_);
     copy.swap(copy_);
   }
-  server_.replaceConfig(copy->config);
-  server_.host().showCopy(std::move(copy->model),
-                          std::make_shared<const DaemonConfig>(server_.loaded().config));
-  note("standby", "the copy of " + member_->status().primary + "'s model is complete and follows it");
+  daemon_.replaceConfig(copy->config);
+  host_.showCopy(std::move(copy->model), std::make_shared<const DaemonConfig>(daemon_.loaded().config));
+  daemon_.note("standby",
+               "the copy of " + controller_->status().primary + "'s model is complete and follows it");
   warnOfLimits();
 }
 
 void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
   // It would declare that what is saved from now on arrived by an uncommitted move.
-  const DurabilityConfig& durability = server_.loaded().config.durability;
+  const DurabilityConfig& durability = daemon_.loaded().config.durability;
   if (durability.enabled()) {
     const Status removed = removeMoveMark(env_, durability.path, kArrivingName);
-    if (!removed.ok()) return server_.fail(removed);
+    if (!removed.ok()) return daemon_.fail(removed);
   }
   mark_->setTerm(term);
   // Before a push of this term is answered, since an existing log in the folder continues with that push.
   logMarkFailure(mark_->renew());
-  const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
-  server_.coordinator().begin(prior);
-}
-
-void ReplicaSetMember::movedAway(const RecordedMove& moved) { server_.adoptMove(moved); }
-
-void ReplicaSetMember::exitWithPrimary(const std::string& reason) {
-  if (!server_.coordinator().end().requested())
-    server_.coordinator().requestStop("the primary has ended the run: " + reason);
-}
-
-// --- As either -----------------------------------------------------------------------------------------
-
-void ReplicaSetMember::restartProcess(const std::string& why) {
-  spdlog::warn("discarding all state and restarting: {}", why);
-  std::vector<std::string> addresses;
-  for (const Address& address : server_.addresses()) addresses.push_back(address.toString());
-  psd::restartProcess(addresses, server_.pages());
-}
-
-void ReplicaSetMember::fail(const Status& why) { server_.fail(why); }
-
-void ReplicaSetMember::note(const std::string& what, const std::string& line) {
-  logLine(spdlog::level::info, {.event = what}, "{}", line);
-  server_.coordinator().events().add(what, line);
+  const PriorRun prior = host_.serveCopy(std::move(followed.samples), std::move(followed.departed));
+  coordinator_.begin(prior);
 }
 
 }  // namespace psd

@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "common/log/log.h"
+#include "common/log/log_line.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
 #include "server/client/move_outcome_client.h"
 #include "server/config/addresses.h"
 #include "server/daemon/folder_mark.h"
+#include "server/daemon/restart_process.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
 
@@ -38,13 +40,12 @@ RunTerms runTermsOf(const DaemonConfig& config) {
 }
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-               Env& env, Reread reread, DescriptorBudget descriptors, MakeReplicaSet makeReplicaSet)
+               Env& env, Reread reread, DescriptorBudget descriptors)
     : io_(io),
       env_(env),
       loaded_(std::move(loaded)),
       replicator_(loaded_.config.engine ? std::make_shared<Replicator>(loaded_.config.replication) : nullptr),
       reread_(std::move(reread)),
-      makeReplicaSet_(std::move(makeReplicaSet)),
       descriptors_(descriptors),
       budgets_(loaded_.config.limits, descriptors_.connectionsMax()),
       reports_(kj::getCurrentThreadExecutor(), coordinator_),
@@ -82,8 +83,9 @@ Status Server::start() {
   PSD_RETURN_IF_ERROR(host_.checkConfig(loaded_.config, 0, {}));
   PSD_RETURN_IF_ERROR(host_.open());
   if (loaded_.config.engine) {
-    if (!makeReplicaSet_) return {ErrorCode::internal, "engine: this program does not support replica sets"};
-    PSD_ASSIGN_OR_RETURN(group_, makeReplicaSet_(*this, io_, env_));
+    PSD_ASSIGN_OR_RETURN(
+        group_, ReplicaSetMember::make({*this, coordinator_, host_, administration_, replicator_, env_},
+                                       addresses_, io_));
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(prepareAlone());
@@ -151,10 +153,10 @@ Status Server::prepareAlone() {
         "may have newer state; configure engine to start the replica set",
         durability.path);
   }
-  return serving_.outgoing().moved() ? Status() : resumeUnlessArriving();
+  return serving_.outgoing().moved() ? Status() : resume();
 }
 
-Status Server::resumeUnlessArriving() {
+Status Server::resume() {
   PSD_RETURN_IF_ERROR(incoming_.look());
   return serving_.incoming().unread() ? Status() : prepare();
 }
@@ -165,7 +167,7 @@ std::vector<std::string> Server::reachableAt() const {
   const DaemonsConfig& daemons = loaded_.config.daemons;
   std::vector<std::string> texts;
   std::vector<Address> addresses = daemons.several() ? daemons.addresses[daemons.index] : addresses_;
-  if (group_) std::ranges::copy(group_->member().addressesOfAll(), std::back_inserter(addresses));
+  if (group_) std::ranges::copy(group_->controller().addressesOfAll(), std::back_inserter(addresses));
   for (Address address : addresses) {
     if (address.kind == Address::Kind::tcp && address.host == "*") address.host = hostName();
     const std::string text = address.toString();
@@ -176,7 +178,7 @@ std::vector<std::string> Server::reachableAt() const {
 }
 
 kj::Promise<Result<bool>> Server::recordMove(const RecordedMove& move) {
-  return group_->member().moveAway(move);
+  return group_->controller().moveAway(move);
 }
 
 Result<MoveOutcome> Server::askLead(const MoveLead& lead, uint64_t move) const {
@@ -267,18 +269,34 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiesced) {
 
 kj::Promise<void> Server::leaveReplicaSet() {
   if (!group_ || !coordinator_.end().restarting()) return kj::READY_NOW;
-  return group_->member().leave();
+  return group_->controller().leave();
 }
 
 kj::Promise<Status> Server::endReplicaSetRun() {
   if (!group_ || coordinator_.end().restarting()) return Status();
-  return group_->member().endRun(coordinator_.end().error().message);
+  return group_->controller().endRun(coordinator_.end().error().message);
 }
 
 EndOf Server::sigtermEnds() const {
   if (group_ && group_->continuesElsewhere()) return EndOf::daemon;
   const DurabilityConfig& durability = loaded_.config.durability;
   return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
+}
+
+void Server::restart(const std::string& why) {
+  spdlog::warn("discarding all state and restarting: {}", why);
+  std::vector<std::string> addresses;
+  for (const Address& address : addresses_) addresses.push_back(address.toString());
+  restartProcess(addresses, pages_);
+}
+
+void Server::exit(const std::string& reason) {
+  if (!coordinator_.end().requested()) coordinator_.requestStop(reason);
+}
+
+void Server::note(const std::string& event, const std::string& line) {
+  logLine(spdlog::level::info, {.event = event}, "{}", line);
+  coordinator_.events().add(event, line);
 }
 
 void Server::fail(const Status& why) {
@@ -422,7 +440,7 @@ DaemonStatus Server::status() const {
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) {
-    status.replicaSet = group_->member().status();
+    status.replicaSet = group_->controller().status();
     status.replicaSet->lowerLimits = group_->lowerLimits();
   }
   status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());

@@ -11,7 +11,7 @@
 #include "server/auth/authenticator.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
-#include "server/daemon/server_replica_set.h"
+#include "server/daemon/replica_set_member.h"
 #include "server/daemon/tls_acceptor.h"
 #include "server/hosting/daemon.h"
 #include "server/hosting/parameter_host.h"
@@ -38,21 +38,16 @@ class Server final : public Daemon {
  public:
   /// Rereads the configuration. Called on a background thread; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
-  /// Creates the server's membership in its replica set, if an engine is configured.
-  using MakeReplicaSet = std::function<Result<std::unique_ptr<ServerReplicaSet>>(
-      Server& server, kj::AsyncIoContext& io, Env& env)>;
 
   /// `env` and `io` must outlive the server. `descriptors` limits the connections in addition to
   /// limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-         Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeReplicaSet makeReplicaSet = nullptr);
+         Env& env, Reread reread, DescriptorBudget descriptors = {});
   ~Server() noexcept(false) override;
 
   /// Resumes from the state that the previous daemon saved, or creates the model that the configuration
   /// names. Blocks. start() calls it if the daemon belongs to no replica set.
   Status prepare() override;
-  /// Sends log records to the standby; null: no engine is configured.
-  const std::shared_ptr<Replicator>& replicator() const { return replicator_; }
   /// Binds the addresses, prepares the model, starts the threads and accepts connections.
   Status start();
   /// The listening addresses, with the actual ports.
@@ -61,18 +56,17 @@ class Server final : public Daemon {
   void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
   const std::vector<std::string>& pages() const { return pages_; }
   /// This daemon's membership in its replica set; null: no engine is configured.
-  const ReplicaController* group() const { return group_ ? &group_->member() : nullptr; }
+  const ReplicaController* group() const { return group_ ? &group_->controller() : nullptr; }
   /// The error that ended the daemon; ok() if there was none.
   const Status& failure() const { return failure_; }
-  /// Like prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome
-  /// is known. Blocks.
-  Status resumeUnlessArriving();
+  Status resume() override;
   /// Whether this daemon serves.
   ServingState& serving() { return serving_; }
-  /// The replica set has decided that the model is served by other daemons.
-  void adoptMove(const RecordedMove& move) { outgoing_.adopt(move); }
-  /// The daemon cannot serve: ends it with this Error.
-  void fail(const Status& why);
+  void adoptMove(const RecordedMove& move) override { outgoing_.adopt(move); }
+  void fail(const Status& why) override;
+  void exit(const std::string& reason) override;
+  void note(const std::string& event, const std::string& line) override;
+  [[noreturn]] void restart(const std::string& why) override;
   Coordinator& coordinator() { return coordinator_; }
   ParameterHost& host() { return host_; }
   /// Authenticates and authorizes callers, also of other protocols. Thread-safe.
@@ -80,16 +74,14 @@ class Server final : public Daemon {
   /// This daemon's TLS files, also for other listeners. Thread-safe.
   const TlsAcceptor& tlsAcceptor() const { return tlsAcceptor_; }
   DaemonMetrics& metrics() { return counters_; }
-  const LoadedConfig& loaded() const { return loaded_; }
+  const LoadedConfig& loaded() const override { return loaded_; }
   kj::Promise<bool> closeGates() override;
   void openGates() override;
   std::vector<std::string> reachableAt() const override;
   kj::Promise<Result<bool>> recordMove(const RecordedMove& move) override;
   Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) const override;
-  /// Closes the connections of all trainers.
-  void disconnectTrainers();
-  /// Replaces the configuration. Called before any trainer was admitted.
-  void replaceConfig(LoadedConfig loaded);
+  void disconnectTrainers() override;
+  void replaceConfig(LoadedConfig loaded) override;
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
@@ -166,7 +158,6 @@ class Server final : public Daemon {
   LoadedConfig loaded_;
   const std::shared_ptr<Replicator> replicator_;  // null: no engine is configured
   const Reread reread_;
-  const MakeReplicaSet makeReplicaSet_;
   const DescriptorBudget descriptors_;
   const Stopwatch uptime_;
   DaemonMetrics counters_;
@@ -184,7 +175,7 @@ class Server final : public Daemon {
   LoopEnvironment environment_;
   OutgoingMove outgoing_;
   IncomingMove incoming_;
-  std::unique_ptr<ServerReplicaSet> group_;  // null: no engine is configured
+  std::unique_ptr<ReplicaSetMember> group_;  // null: no engine is configured
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;
   Status failure_;

@@ -7,6 +7,7 @@
 #include <kj/async.h>
 
 #include "common/status/status.h"
+#include "server/config/daemon_config.h"
 #include "server/serving/move_record.h"
 #include "server/status/daemon_status.h"
 
@@ -24,13 +25,35 @@ class Daemon {
   /// limits.drain_ms.
   virtual kj::Promise<bool> closeGates() = 0;
   virtual void openGates() = 0;
+  /// Closes the connections of all trainers, which then look for the primary. Readers stay connected.
+  virtual void disconnectTrainers() = 0;
   /// The addresses at which other daemons, and trainers, reach this one.
   virtual std::vector<std::string> reachableAt() const = 0;
+
+  // --- Replica set
+  // -------------------------------------------------------------------------------------------
+
+  /// prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome is
+  /// known. Blocks.
+  virtual Status resume() = 0;
+  virtual const LoadedConfig& loaded() const = 0;
+  /// Replaces the configuration. Called before any trainer was admitted.
+  virtual void replaceConfig(LoadedConfig loaded) = 0;
+  /// Discards all state and restarts as a new process. Does not return.
+  [[noreturn]] virtual void restart(const std::string& why) = 0;
+  /// The daemon cannot serve: it exits with this error.
+  virtual void fail(const Status& why) = 0;
+  /// The run is over: the daemon exits. No effect if it is exiting already.
+  virtual void exit(const std::string& reason) = 0;
+  /// Logs a change of the replica set as an event of this kind.
+  virtual void note(const std::string& event, const std::string& line) = 0;
 
   // --- Moves ---------------------------------------------------------------------------------------------
 
   /// Resumes from the state in the folder, as at a start. Blocks.
   virtual Status prepare() = 0;
+  /// The cluster document records that the model has moved.
+  virtual void adoptMove(const RecordedMove& move) = 0;
   /// With an engine: records a move away in the cluster document. Resolves with whether it is recorded, or
   /// with an Error, once that is certain.
   virtual kj::Promise<Result<bool>> recordMove(const RecordedMove& move) = 0;

@@ -17,30 +17,49 @@ using namespace testing;
 const std::string kKey = "/psd/test/plan";
 
 /// A daemon that serves on request. Owned by one thread.
-class ServingHost final : public DaemonControl {
+class ServingHost final : public Daemon, public ReplicatedModel {
  public:
-  Status serve(uint64_t) override { return {}; }
-  void continueServing(uint64_t) override {}
-  bool hasValues() const override { return true; }
-  kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream>) override { return kj::NEVER_DONE; }
   kj::Promise<bool> closeGates() override { return true; }
   void openGates() override {}
   void disconnectTrainers() override {}
+  std::vector<std::string> reachableAt() const override { return {}; }
+  Status resume() override { return {}; }
+  const LoadedConfig& loaded() const override { return loaded_; }
+  void replaceConfig(LoadedConfig) override {}
+  [[noreturn]] void restart(const std::string& why) override { throw std::logic_error(why); }
+  void fail(const Status&) override {}
+  void exit(const std::string&) override { ended = true; }
+  void note(const std::string&, const std::string&) override {}
+  Status prepare() override { return {}; }
+  void adoptMove(const RecordedMove& to) override { moved = to; }
+  kj::Promise<Result<bool>> recordMove(const RecordedMove&) override { return Result<bool>(false); }
+  Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return MoveOutcome::unknown; }
+  DaemonStatus status() const override { return {}; }
+  kj::Promise<Result<std::string>> reload(const std::string&) override { return Result<std::string>(""); }
+  kj::Promise<Result<std::string>> set(const std::string&, const std::string&) override {
+    return Result<std::string>("");
+  }
+  kj::Promise<Result<std::string>> checkChange(const std::string&) override {
+    return Result<std::string>("");
+  }
+
+  Status serve(uint64_t) override { return {}; }
+  void continueServing(uint64_t) override {}
   bool saves() const override { return saved; }
+  bool hasValues() const override { return true; }
+  kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream>) override { return kj::NEVER_DONE; }
   Result<CopyPlace> makeCopy(Env&, const Checkpoint&, uint64_t) override {
     return Error{ErrorCode::internal, "it follows no primary"};
   }
   void showCopy() override {}
   void serveCopy(FollowedState, uint64_t) override {}
-  void movedAway(const RecordedMove& to) override { moved = to; }
-  void exitWithPrimary(const std::string&) override { ended = true; }
-  [[noreturn]] void restartProcess(const std::string& why) override { throw std::logic_error(why); }
-  void fail(const Status&) override {}
-  void note(const std::string&, const std::string&) override {}
 
   std::optional<RecordedMove> moved;
   bool ended = false;
   bool saved = false;
+
+ private:
+  LoadedConfig loaded_;
 };
 
 /// The first daemon of a replica set, which serves alone. Owned by one thread.
@@ -78,6 +97,7 @@ struct Serving {
                            DaemonId{7},
                            engine,
                            serving,
+                           host,
                            host,
                            std::make_shared<Replicator>(ReplicationConfig{}),
                            [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; },
@@ -153,6 +173,7 @@ struct Follows {
                            DaemonId{7},
                            engine,
                            serving,
+                           host,
                            host,
                            std::make_shared<Replicator>(ReplicationConfig{}),
                            [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
@@ -350,7 +371,8 @@ TEST_CASE("a daemon started where the model has moved away takes no part") {
   ServingHost host;
   ServingState serving;
   ReplicaController member(
-      Serving::terms(), DaemonId{7}, engine, serving, host, std::make_shared<Replicator>(ReplicationConfig{}),
+      Serving::terms(), DaemonId{7}, engine, serving, host, host,
+      std::make_shared<Replicator>(ReplicationConfig{}),
       [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
   serving.move([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
   member.start({});

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,8 @@ class TestDaemon final : public psd::Daemon {
  public:
   TestDaemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
       : loop_(loop),
-        config_(std::make_shared<const DaemonConfig>(std::move(loaded.config))),
+        loaded_(std::move(loaded)),
+        config_(std::make_shared<const DaemonConfig>(loaded_.config)),
         budgets_(config_->limits, 100),
         host_(config_, {makeCpuBackend()}, env, metrics_, budgets_, outcomes_),
         coordinator_(RunTerms{.ranksMax = 100, .lease = std::chrono::seconds(10)}, serving_, host_, metrics_),
@@ -105,6 +107,15 @@ class TestDaemon final : public psd::Daemon {
  private:
   kj::Promise<bool> closeGates() override { return true; }
   void openGates() override { opened_++; }
+  void disconnectTrainers() override {}
+  Status resume() override { return {}; }
+  const LoadedConfig& loaded() const override { return loaded_; }
+  void replaceConfig(LoadedConfig) override {}
+  [[noreturn]] void restart(const std::string& why) override { throw std::logic_error(why); }
+  void fail(const Status&) override {}
+  void exit(const std::string&) override {}
+  void note(const std::string&, const std::string&) override {}
+  void adoptMove(const RecordedMove&) override {}
   std::vector<std::string> reachableAt() const override { return {"tcp://old:1"}; }
   kj::Promise<Result<bool>> recordMove(const RecordedMove&) override { return Result<bool>(false); }
   Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return leadSays; }
@@ -130,6 +141,7 @@ class TestDaemon final : public psd::Daemon {
   }
 
   TestLoop& loop_;
+  const LoadedConfig loaded_;
   const std::shared_ptr<const DaemonConfig> config_;
   DaemonMetrics metrics_;
   MemoryBudgets budgets_;
