@@ -167,14 +167,14 @@ std::vector<Waiting> AllReduce::waiting() const {
   return {waiting};
 }
 
-std::optional<RoundsReport> AllReduce::rounds() const {
-  std::optional<RoundsReport> report = rounds_.rounds();
-  report->leftOut.clear();
-  report->last.missing.clear();
-  report->last.contributors.clear();
+RoundsReport AllReduce::report() const {
+  RoundsReport report = rounds_.report();
+  report.leftOut.clear();
+  report.last.missing.clear();
+  report.last.contributors.clear();
   const std::lock_guard lock(mutex_);
-  report->generation = groups_.generation();
-  for (const auto& [session, member] : groups_.members()) report->last.contributors.push_back(member.rank);
+  report.generation = groups_.generation();
+  for (const auto& [session, member] : groups_.members()) report.last.contributors.push_back(member.rank);
   return report;
 }
 
