@@ -36,7 +36,7 @@ uint32_t trainersOfNewestVersion(const ParameterBlock& block) {
   std::set<Rank> ranks;
   for (const PushedRange& range : block.pushed().ranges()) {
     for (const AppliedPush& push : range.pushes) {
-      if (push.version == block.version() && push.rank != kBridgeRank) ranks.insert(push.rank);
+      if (push.version == block.version() && !isBridge(push.rank)) ranks.insert(push.rank);
     }
   }
   return static_cast<uint32_t>(ranks.size());
@@ -176,7 +176,9 @@ std::vector<AppliedPush> ModelHost::allSavedPushes() const {
 
 std::set<Rank> ModelHost::savedRanks() const {
   std::set<Rank> ranks;
-  for (const AppliedPush& push : allSavedPushes()) ranks.insert(push.rank);
+  for (const AppliedPush& push : allSavedPushes()) {
+    if (!isBridge(push.rank)) ranks.insert(push.rank);
+  }
   return ranks;
 }
 

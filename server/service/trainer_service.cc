@@ -7,7 +7,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "common/text/text.h"
-#include "common/types/bridge.h"
 #include "server/model/slice_checks.h"
 #include "server/policy/policy_capabilities.h"
 
@@ -34,7 +33,7 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
     : loop_(loop),
       control_(control),
       session_(grant.trainer.session),
-      bridges_(grant.trainer.rank == kBridgeRank),
+      bridges_(grant.trainer.bridges),
       counters_(grant.counters),
       attachment_{grant.fence, grant.attachment},
       further_(grant.further),
