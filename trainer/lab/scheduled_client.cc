@@ -1,4 +1,4 @@
-#include "trainer/simulate/scheduled_client.h"
+#include "trainer/lab/scheduled_client.h"
 
 namespace psd {
 namespace {
