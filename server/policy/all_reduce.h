@@ -73,7 +73,7 @@ class AllReduce final : public UpdatePolicy, public RoundPolicy, public RoundNot
   uint64_t inFlight_ = 0;                          // push slices in flight
   ParkedCalls<FormedGroup> waiters_;
   std::map<SessionId, uint64_t> after_;  // a waiter's last known generation
-  ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted
+  ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted or formed
   bool ended_ = false;                   // all waits have ended; new ones fail
 };
 

@@ -62,7 +62,7 @@ kj::Promise<void> AsyncDiloco::tick(std::chrono::steady_clock::time_point now) {
   const std::lock_guard lock(mutex_);
   waits_.answerDue([&](SessionId session) {
     const auto due = paces_.dueAt(session);
-    return due && now >= *due ? std::optional(RoundDue::closing) : std::nullopt;
+    return due && now >= *due ? std::optional(RoundDue::stepsDone) : std::nullopt;
   });
   return kj::READY_NOW;
 }

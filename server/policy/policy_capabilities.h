@@ -55,9 +55,8 @@ class RoundPolicy {
 /// that it is part of.
 class RoundNotices {
  public:
-  /// Resolves when the round that the trainer computes for, from this version of the parameter group's first
-  /// block, is about to close without it or has closed; for policies without rounds, when the trainer should
-  /// push what it has ("closing").
+  /// Resolves when the trainer should end what it computes for. With rounds, that is the round that starts
+  /// from this version of the parameter group's first block; others ignore the version.
   virtual kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) = 0;
 
  protected:

@@ -79,7 +79,7 @@ TEST_CASE(
   PolicyTrainer third(averaging.served, averaging.loop, Rank{2});  // which asks
   const Result<RoundDue> told = averaging.loop.wait(kj::mv(wanted));
   PSD_REQUIRE_OK(told);
-  CHECK(*told == RoundDue::closing);
+  CHECK(*told == RoundDue::groupWanted);
   second.leave();
   const Result<FormedGroup> formed = averaging.loop.wait(first.formAveragingGroup(1));
   PSD_REQUIRE_OK(formed);

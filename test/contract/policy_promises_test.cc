@@ -57,7 +57,7 @@ DEVICE_TEST("async_diloco notifies a slower trainer when to push, and none if al
   auto again = notices.roundDue(first, Version{1});
   CHECK(loop.wait(kj::mv(dueFirst)).error().code == ErrorCode::notReady);
   loop.wait(policy.tick(never));
-  CHECK(*loop.wait(kj::mv(dueSecond)) == RoundDue::closing);
+  CHECK(*loop.wait(kj::mv(dueSecond)) == RoundDue::stepsDone);
   CHECK_FALSE(loop.resolved(again));
   auto left = notices.roundDue(second, Version{1});
   slow.leave();

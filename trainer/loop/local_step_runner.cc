@@ -52,7 +52,8 @@ std::optional<RoundDue> LocalStepRunner::roundDue() {
 }
 
 bool LocalStepRunner::due(bool last) {
-  return steps_ == local_.period || last || roundDue() == RoundDue::closing;
+  const std::optional<RoundDue> due = roundDue();
+  return steps_ == local_.period || last || due == RoundDue::closing || due == RoundDue::stepsDone;
 }
 
 bool LocalStepRunner::dropLateSteps() {

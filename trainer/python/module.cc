@@ -222,7 +222,8 @@ void bindCalls(nb::module_& m) {
   nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call in progress.")
       .def_prop_ro("done", &PythonPending<RoundDue>::done)
       .def("wait", [](PythonPending<RoundDue>& pending) {
-        return pending.wait() == RoundDue::closing ? "closing" : "closed";
+        const RoundDue due = pending.wait();
+        return due == RoundDue::closing ? "closing" : due == RoundDue::closed ? "closed" : "steps_done";
       });
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends final elements of its gradient while others are computed.")

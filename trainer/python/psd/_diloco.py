@@ -334,7 +334,7 @@ class DiLoCo(Training):
         self._due = self.client.round_due() if self._info.ends_early else None
 
     def _round_state(self) -> str | None:
-        """The state of the round: "closing", "closed", or None while it is open."""
+        """Why the local steps end: "closing", "closed" or "steps_done"; None while they continue."""
         if self._due is None or not self._due.done:
             return None
         try:
@@ -394,5 +394,5 @@ class DiLoCo(Training):
         if due == "closed":
             self._late += 1
             self._start_round()
-        elif due == "closing" or self._steps >= self.sync_every:
+        elif due in ("closing", "steps_done") or self._steps >= self.sync_every:
             self.sync()

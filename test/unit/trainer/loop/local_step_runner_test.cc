@@ -140,10 +140,11 @@ TEST_CASE("if several pushes make a round of the run, the rate follows that many
 }
 
 TEST_CASE("when the round is about to close a learner pushes what it has, and drops it if it has closed") {
+  const RoundDue why = GENERATE(RoundDue::closing, RoundDue::stepsDone);
   FakeDaemon daemon;
   daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = kRate}, .endsEarly = true};
   daemon.learningRate = 1;
-  daemon.dues = {RoundDue::closing, std::nullopt, RoundDue::closed};
+  daemon.dues = {why, std::nullopt, RoundDue::closed};
   FakeClient client(daemon);
   SoftmaxModel model;
   const auto data = makeSynthetic(kSamples, Split::train, 1);
