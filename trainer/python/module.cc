@@ -237,13 +237,15 @@ void bindCalls(nb::module_& m) {
 }
 
 void bindFragments(nb::module_& m) {
-  nb::class_<PythonFragments>(m, "FragmentExchange",
-                              "A trainer's exchanges under a policy with fragments or a delay.")
+  nb::class_<PythonFragments>(m, "FragmentExchange", "A trainer's exchanges under a policy of local steps.")
       .def("begin", &PythonFragments::begin)
       .def("stepped", &PythonFragments::stepped, "samples"_a)
+      .def_prop_ro("due", &PythonFragments::due)
       .def("exchange", &PythonFragments::exchange, "last"_a)
       .def("settle", &PythonFragments::settle)
       .def_prop_ro("progress", &PythonFragments::progress)
+      .def_prop_ro("rounds", &PythonFragments::rounds)
+      .def_prop_ro("versions", &PythonFragments::versions)
       .def_prop_ro("last_push", &PythonFragments::lastPush)
       .def_prop_ro("late", &PythonFragments::late);
 }

@@ -279,10 +279,9 @@ class Client:
         return self._client.round_due(self.versions[0])
 
     def fragments(self, parameters: np.ndarray, spare: np.ndarray) -> _psd.FragmentExchange:
-        """The exchanges of this trainer under a policy with fragments or a delay (info.streams), after join(). begin()
-        fills `parameters`, the array that was passed to join(). stepped(samples) counts a step and returns whether
-        exchange(last) must be called, which reads and writes `parameters`. `spare` is another such array, from
-        model.zeros()."""
+        """The exchanges of this trainer under a policy of local steps, after join(). begin() fills `parameters`, the array
+        that was passed to join(). stepped(samples) counts a step and returns whether exchange(last) is due, which
+        reads and writes `parameters`. `spare` is another such array, from model.zeros()."""
         self._check_model("fragments()")
         return self._client.fragments(parameters, spare)
 
