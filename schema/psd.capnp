@@ -30,7 +30,7 @@ using import "session.capnp".SamplesResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
-const protocolVersion :UInt32 = 2;
+const protocolVersion :UInt32 = 3;
 # Raised when an older peer could misread a newer one. Both sides compare their versions in Login.login.
 
 struct ModelAccess {
@@ -413,14 +413,13 @@ interface Trainer extends(Reader) {
   # report is not answered.
 
   roundDue @17 (version :UInt64, shard :UInt32) -> RoundDueResult;
-  # Parked until the round that starts from `version` of `shard`, the first shard of its fragment, is about to close
-  # without this trainer, or has closed. Without rounds (policy async_diloco, where the call starts the trainer's
-  # clock): until the trainer has taken the number of steps that matches its speed. Without LocalSteps.endsEarly a
-  # policy with rounds reports closed rounds only, and any other policy answers invalidArgument. A session has one such
+  # Parked until the trainer should end what it computes for; the answer says why. With rounds: the one that starts from
+  # `version` of `shard`, the first shard of its fragment, is about to close without this trainer, or has closed. Without
+  # rounds (policy async_diloco) the call starts the trainer's clock, and with averaging groups it waits for a trainer
+  # outside of the group, or for the next group: `version` is then ignored. Without LocalSteps.endsEarly a policy with
+  # rounds reports closed rounds only, and one without rounds or groups answers invalidArgument. A session has one such
   # call outstanding for each fragment: a newer one ends the previous one. badSlice: no such shard. notReady: a newer
   # call superseded this one, or another policy has taken over, which may be called.
-  # Where ModelAccess.allReduce is set: parked until a trainer waits in formAveragingGroup() while another group is active
-  # (`closing`), or a new group is formed (`closed`). `version` is then ignored.
 
   formAveragingGroup @18 (after :UInt64, host :Text, port :UInt32) -> GroupResult;
   # Where ModelAccess.allReduce is set; else invalidArgument. Enters the trainer for the next averaging group and takes

@@ -76,8 +76,10 @@ struct QuiesceResult {
 
 struct RoundDueResult {
   union {
-    closing @0 :Void;   # push now: within the grace it is in the round, later policy.late applies; without rounds at once
-    closed @1 :Void;    # a push for that round is dropped
+    closing @0 :Void;      # push now: within the grace it is in the round, later policy.late applies
+    closed @1 :Void;       # a push for that round is dropped
     error @2 :Error;
+    stepsDone @3 :Void;    # without rounds: push now, the trainer has taken the number of steps that matches its speed
+    groupWanted @4 :Void;  # where ModelAccess.allReduce is set: end the averaging group, and call formAveragingGroup()
   }
 }

@@ -44,12 +44,14 @@ struct LocalSteps {
   bool operator==(const LocalSteps&) const = default;
 };
 
-/// What a trainer learns about its round during its local steps.
+/// Why a trainer should end what it computes for.
 enum class RoundDue {
   /// Push after the current step: the round has a quorum, and a grace runs; or it has closed, and a late push
-  /// counts; or, without rounds, the trainer has taken all its steps.
+  /// counts.
   closing,
-  closed,  ///< its round has closed: a push for it is dropped
+  closed,     ///< its round has closed: a push for it is dropped
+  stepsDone,  ///< without rounds: push after the current step, with which the trainer has taken all its steps
+  groupWanted,  ///< a trainer waits for the next averaging group, or that group has formed without this one
 };
 
 }  // namespace psd

@@ -53,7 +53,6 @@ bool Coordinator::begin(const PriorRun& prior) {
   }
   std::set<Rank> ranks = prior.ranks;
   for (const Rank gone : roster_.departed()) ranks.erase(gone);
-  ranks.erase(kBridgeRank);  // not awaited
   if (hasPlan || !ranks.empty()) {
     leases_.grant(kPriorRunTrainers);
     leases_.disconnected(kPriorRunTrainers);
@@ -198,7 +197,7 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   const bool continuesRun = processes_.knows(process);
   session.process = processes_.enter(process);
   leases_.grant(id);
-  const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
+  const TrainerRef trainer = candidate.in(id);
   hosting_.sessionBegan(session.process.id, trainer);
   if (candidate.bridges) {
     // A bridge has no samples, is unknown to policies, and no run waits for it.
@@ -259,7 +258,7 @@ Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
 SessionGrant Coordinator::describe(SessionId id, ModelInitialization::Role role) const {
   const Session& session = sessions_.at(id);
   session.process.counters->touch();
-  return {.trainer = {id, session.candidate.rank, session.candidate.incarnation},
+  return {.trainer = session.candidate.in(id),
           .process = session.process.id,
           .role = role,
           .counters = session.process.counters,
@@ -468,9 +467,7 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
 
 std::vector<TrainerRef> Coordinator::trainersIn() const {
   std::vector<TrainerRef> in;
-  for (const auto& [id, session] : sessions_) {
-    in.push_back({id, session.candidate.rank, session.candidate.incarnation});
-  }
+  for (const auto& [id, session] : sessions_) in.push_back(session.candidate.in(id));
   return in;
 }
 
@@ -501,8 +498,7 @@ kj::Promise<MoveQuiescence::Answer> Coordinator::quiesce(SessionId session, uint
   const auto entry = sessions_.find(session);
   if (entry == sessions_.end())
     return MoveQuiescence::Answer(ErrorCode::sessionEnded, "the session has ended");
-  const Candidate& trainer = entry->second.candidate;
-  return pause_.quiesce({session, trainer.rank, trainer.incarnation}, move, cannot);
+  return pause_.quiesce(entry->second.candidate.in(session), move, cannot);
 }
 
 // --- The end -----------------------------------------------------------------------------------------
@@ -516,7 +512,7 @@ void Coordinator::saveDepartedRanks() {
 
 void Coordinator::endIfDone() {
   if (!terms_.exitWhenDone || end_.requested() || !roster_.everyoneDone()) return;
-  if (roster_.holderOf(kBridgeRank)) return;  // it has yet to forward their last updates
+  if (roster_.hasBridge()) return;  // it has yet to forward their last updates
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
   const uint64_t lost = roster_.lostCount();
   requestStop(fmt::format("all {}trainers are {}", fixed ? fmt::format("{} ", roster_.worldSize()) : "",

@@ -112,8 +112,7 @@ std::string MoveQuiescence::missing() const {
   std::vector<std::string> ranks;
   for (const TrainerRef& trainer : trainers_()) {
     if (!quiescedTrainers_.contains(trainer.session))
-      ranks.push_back(trainer.rank == kBridgeRank ? rankText(kBridgeRank)
-                                                  : std::to_string(trainer.rank.value));
+      ranks.push_back(trainer.bridges ? rankText(trainer.rank) : std::to_string(trainer.rank.value));
   }
   return joined(ranks, ", ");
 }

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/types/bridge.h"
 #include "server/checkpoint/durability.h"
 #include "server/coordination/coordinator.h"
 #include "server/coordination/hosting.h"
@@ -129,7 +128,7 @@ class ParameterHost final : public Hosting {
   void sessionBegan(ProcessId id, const TrainerRef& trainer) override;
   void sessionEnded(ProcessId id) override;
   void includeInRounds(const TrainerRef& trainer) override {
-    if (trainer.rank != kBridgeRank) models_->join(trainer);  // policies ignore a bridge
+    if (!trainer.bridges) models_->join(trainer);  // policies ignore a bridge
   }
   void excludeFromRounds(SessionId session) override { models_->leave(session); }
   kj::Promise<void> whenPushesDrained(ProcessId id) override;

@@ -5,19 +5,20 @@
 
 #include <fmt/format.h>
 
-#include "common/types/bridge.h"
-
 namespace psd {
 
 namespace {
 
-std::string named(Rank rank) {
-  return rank == kBridgeRank ? "the bridge's place" : "rank " + std::to_string(rank.value);
+std::string placeOf(const Candidate& candidate) {
+  return candidate.bridges ? "the bridge's place" : "rank " + std::to_string(candidate.rank.value);
 }
 
 }  // namespace
 
-size_t Roster::trainers() const { return sessions_.size() - (holderOf(kBridgeRank) ? 1 : 0); }
+size_t Roster::trainers() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(sessions_, [](const auto& session) { return !session.second.bridges; }));
+}
 
 void Roster::configure(uint32_t worldSize, uint32_t worldSizeMin) {
   configured_ = worldSize;
@@ -26,10 +27,7 @@ void Roster::configure(uint32_t worldSize, uint32_t worldSizeMin) {
 }
 
 Status Roster::place(Candidate& candidate) const {
-  if (candidate.bridges) {
-    candidate.rank = kBridgeRank;
-    return {};
-  }
+  if (candidate.bridges) return {};
   if (candidate.worldSize == 0) candidate.worldSize = expected();
   if (candidate.worldSize == 0 && candidate.anyRank) {
     candidate.worldSize = awaited().empty() ? 1 : std::max(worldSize_, 1u);
@@ -93,14 +91,14 @@ Status Roster::mayJoin(const Candidate& candidate) const {
   auto last = lastHolders_.find(candidate.rank);
   if (last != lastHolders_.end() && candidate.incarnation != 0 &&
       last->second.incarnation == candidate.incarnation && !mayResume(last->second.owner, candidate.owner)) {
-    return Error{ErrorCode::forbidden, "the session of " + named(candidate.rank) +
+    return Error{ErrorCode::forbidden, "the session of " + placeOf(candidate) +
                                            " belongs to another caller; only the token, certificate or user "
                                            "that began a session may resume it"};
   }
   // A trainer joined at an earlier daemon was joined before all trainers that this daemon has seen.
   const bool wasIn = candidate.lastDaemon != 0;
   if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
-    return Error{ErrorCode::rankTaken, named(candidate.rank) + " was taken over by process " +
+    return Error{ErrorCode::rankTaken, placeOf(candidate) + " was taken over by process " +
                                            std::to_string(last->second.pid) + " on " + last->second.host};
   }
   return {};
@@ -128,19 +126,16 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
   PSD_RETURN_IF_ERROR(mayJoin(candidate));
   if (auto holder = holderOf(candidate.rank)) {
     const Candidate& other = sessions_.at(*holder);
-    return Error{ErrorCode::rankTaken, named(candidate.rank) + " is taken by process " +
+    return Error{ErrorCode::rankTaken, placeOf(candidate) + " is taken by process " +
                                            std::to_string(other.pid) + " on " + other.host};
   }
   lastHolders_[candidate.rank] = candidate;
-  if (candidate.bridges) {
-    const SessionId session{++lastSession_};
-    sessions_.emplace(session, candidate);
-    return session;
+  if (!candidate.bridges) {
+    if (candidate.worldSize != worldSize_) seen_.clear();  // another world
+    worldSize_ = candidate.worldSize;
+    seen_.insert(candidate.rank);
   }
-  if (candidate.worldSize != worldSize_) seen_.clear();  // another world
-  worldSize_ = candidate.worldSize;
-  seen_.insert(candidate.rank);
-  SessionId session{++lastSession_};
+  const SessionId session{++lastSession_};
   sessions_.emplace(session, candidate);
   return session;
 }

@@ -9,6 +9,7 @@
 
 #include "common/status/status.h"
 #include "common/types/ids.h"
+#include "server/membership/trainer.h"
 
 namespace psd {
 
@@ -27,9 +28,12 @@ struct Candidate {
   std::string pullCodec = "none";
   bool ownCodec = false, ownPullCodec = false;  ///< requested by the trainer; else the daemon's choice
   bool averages = false;                        ///< averages by AllReduceTerms
-  bool bridges = false;    ///< the bridge of this machine, with kBridgeRank; not part of any world
+  bool bridges = false;                         ///< the bridge of this machine; not part of any world
   std::string owner = {};  ///< the caller that owns the process (Identity::caller); empty: unknown
   std::string asker = {};  ///< the caller, for the log
+
+  /// As it is known in this session.
+  TrainerRef in(SessionId session) const { return {session, rank, incarnation, bridges}; }
 };
 
 /// Whether `caller`, which knows a process's incarnation, may resume the process of `owner`. An empty name,
@@ -98,6 +102,7 @@ class Roster {
 
   /// The session that has the rank.
   std::optional<SessionId> holderOf(Rank rank) const;
+  bool hasBridge() const { return trainers() < present(); }
   uint32_t worldSize() const { return worldSize_; }
   /// Ranks that make the world complete.
   uint32_t worldSizeMin() const { return least_ != 0 ? least_ : worldSize_; }

@@ -24,6 +24,7 @@ struct TrainerRef {
   SessionId session;
   Rank rank;
   uint64_t incarnation = 0;  ///< identifies the trainer's process; 0: not given
+  bool bridges = false;      ///< the bridge: pushes differences, and is unknown to policies
 };
 
 }  // namespace psd

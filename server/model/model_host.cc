@@ -13,6 +13,7 @@
 #include "server/checkpoint/replay.h"
 #include "server/model/make_store.h"
 #include "server/optimizer/optimizer_config.h"
+#include "server/policy/policy_capabilities.h"
 
 namespace psd {
 namespace {
@@ -35,7 +36,7 @@ uint32_t trainersOfNewestVersion(const ParameterBlock& block) {
   std::set<Rank> ranks;
   for (const PushedRange& range : block.pushed().ranges()) {
     for (const AppliedPush& push : range.pushes) {
-      if (push.version == block.version() && push.rank != kBridgeRank) ranks.insert(push.rank);
+      if (push.version == block.version() && !isBridge(push.rank)) ranks.insert(push.rank);
     }
   }
   return static_cast<uint32_t>(ranks.size());
@@ -129,8 +130,9 @@ CheckpointSource ModelHost::savingSource(const std::shared_ptr<ServedModel>& mod
   source.groups = [model] {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
-      groups.push_back({std::string(policy->name()), policy->appliesSlices(),
-                        std::shared_ptr<ShardLock>(policy, policy->groupLock())});
+      RoundPolicy* const rounds = policy->rounds();
+      groups.push_back({std::string(policy->name()), policy->properties().appliesSlices,
+                        std::shared_ptr<ShardLock>(policy, rounds ? rounds->groupLock() : nullptr)});
     }
     return groups;
   };
@@ -176,7 +178,9 @@ std::vector<AppliedPush> ModelHost::allSavedPushes() const {
 
 std::set<Rank> ModelHost::savedRanks() const {
   std::set<Rank> ranks;
-  for (const AppliedPush& push : allSavedPushes()) ranks.insert(push.rank);
+  for (const AppliedPush& push : allSavedPushes()) {
+    if (!isBridge(push.rank)) ranks.insert(push.rank);
+  }
   return ranks;
 }
 
@@ -191,7 +195,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::build(
     const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
   PSD_ASSIGN_OR_RETURN(auto store, makeStore(config, std::move(model), backends_, fill));
   Policies policies = makePolicies(config, *store);
-  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies), staging_);
 }
 
 Policies ModelHost::makePolicies(const DaemonConfig& config, ParameterStore& store) const {
@@ -218,7 +222,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::copyFrom(Env& env, const Checkpo
   };
   PSD_ASSIGN_OR_RETURN(auto store, makeStore(as, manifest.model, backends_, fill));
   Policies policies = makePolicies(config, *store);
-  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies), staging_);
 }
 
 void ModelHost::follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config) {
@@ -360,7 +364,7 @@ bool ModelHost::tick() {
   if (!model_) return false;
   bool any = false;
   for (const auto& policy : model_->policies()) {
-    if (!policy->ticks()) continue;
+    if (!policy->properties().ticks) continue;
     any = true;
     tasks_.add(policy->tick(std::chrono::steady_clock::now()).attach(std::shared_ptr(policy)));
   }
@@ -407,13 +411,14 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   bool live = true;
   for (uint32_t i = 0; i < after.size(); i++) {
     if (!keepPolicies[i]) {
-      const bool started = counters_.trainersJoined.value() > 0 && before[i]->started();
+      const RoundPolicy* const rounds = before[i]->rounds();
+      const bool started = counters_.trainersJoined.value() > 0 && (!rounds || rounds->started());
       after[i] = makePolicy(*config_, store, i, started);
       for (const auto& [session, trainer] : trainers_) {
         tasks_.add(after[i]->join(trainer).attach(std::shared_ptr(after[i])));
       }
     }
-    live = live && after[i]->readsLive();
+    live = live && after[i]->properties().readsLive;
   }
   store.setSharedReadable(live);
   model_->setPolicies(after);

@@ -70,7 +70,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// By shard, the pushes of one trainer process that each range contained when this daemon started
   /// (pushesOf()); empty for a shard that contained none.
   std::vector<std::vector<AppliedPush>> savedPushesOf(const TrainerProcess& process) const;
-  /// The ranks whose pushes were in the saved model from which this daemon started.
+  /// The ranks of trainers whose pushes were in the saved model from which this daemon started.
   std::set<Rank> savedRanks() const;
   /// Whether the checkpoint shows that a newer process of this rank has pushed.
   bool superseded(const TrainerProcess& process) const;

@@ -78,7 +78,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const st
   };
   PSD_ASSIGN_OR_RETURN(auto store, makeStore(config, mine.spec, backends_, fill));
   Policies policies = makePolicies(config, *store);
-  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies), staging_);
 }
 
 kj::Promise<Status> ModelHost::installModel(std::shared_ptr<ServedModel> model) {

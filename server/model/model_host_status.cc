@@ -10,6 +10,7 @@
 
 #include "server/model/model_host.h"
 #include "server/model/rounds_status.h"
+#include "server/policy/policy_capabilities.h"
 #include "server/store/rows/row_heat.h"
 
 namespace psd {
@@ -175,8 +176,9 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
   for (size_t i = 0; i < model_->store->blockCount(); i++) taken[model_->store->block(i).group()] = true;
   for (size_t i = 0; i < policies.size(); i++) {
     if (config_->groups[i].fragment && !taken[i]) continue;  // the fragment is on other daemons
-    const std::optional<RoundsReport> report = policies[i]->rounds();
-    if (report) out.push_back(roundsStatusOf(*report, config_->groups[i].name(), policies[i]->name()));
+    const RoundPolicy* const rounds = policies[i]->rounds();
+    if (rounds)
+      out.push_back(roundsStatusOf(rounds->report(), config_->groups[i].name(), policies[i]->name()));
   }
   return out;
 }

@@ -122,7 +122,7 @@ kj::Promise<Result<PushAnswer>> AllReduce::push(Shard& shard, Lane& lane, ShardP
 
 void AllReduce::settle() {
   if (ended_) return;
-  if (groups_.wanted()) watchers_.answerAll(RoundDue::closing);
+  if (groups_.wanted()) watchers_.answerAll(RoundDue::groupWanted);
   if (inFlight_ > 0 || !groups_.due(clockNow())) return;
   const auto members = groups_.form(first_ ? first_->version() : Version{});
   FormedGroup formed{.generation = groups_.generation()};
@@ -137,7 +137,7 @@ void AllReduce::settle() {
     waiters_.answer(session, formed);
     formed.index++;
   }
-  watchers_.answerAll(RoundDue::closed);
+  watchers_.answerAll(RoundDue::groupWanted);
 }
 
 kj::Promise<Result<FormedGroup>> AllReduce::formAveragingGroup(SessionId session, uint64_t after,
@@ -154,7 +154,7 @@ kj::Promise<Result<FormedGroup>> AllReduce::formAveragingGroup(SessionId session
 
 kj::Promise<Result<RoundDue>> AllReduce::roundDue(SessionId session, Version) {
   const std::lock_guard lock(mutex_);
-  if (!ended_ && groups_.wanted()) return Result<RoundDue>(RoundDue::closing);
+  if (!ended_ && groups_.wanted()) return Result<RoundDue>(RoundDue::groupWanted);
   return watchers_.add(session);
 }
 
@@ -167,14 +167,14 @@ std::vector<Waiting> AllReduce::waiting() const {
   return {waiting};
 }
 
-std::optional<RoundsReport> AllReduce::rounds() const {
-  std::optional<RoundsReport> report = rounds_.rounds();
-  report->leftOut.clear();
-  report->last.missing.clear();
-  report->last.contributors.clear();
+RoundsReport AllReduce::report() const {
+  RoundsReport report = rounds_.report();
+  report.leftOut.clear();
+  report.last.missing.clear();
+  report.last.contributors.clear();
   const std::lock_guard lock(mutex_);
-  report->generation = groups_.generation();
-  for (const auto& [session, member] : groups_.members()) report->last.contributors.push_back(member.rank);
+  report.generation = groups_.generation();
+  for (const auto& [session, member] : groups_.members()) report.last.contributors.push_back(member.rank);
   return report;
 }
 

@@ -18,7 +18,7 @@ namespace psd {
 /// parameter group, and only if it was computed from the newest version. Of several pushes for one version
 /// only one is applied, and pushes from an older averaging group are dropped. AveragingGroups decides the
 /// membership. Thread-safe.
-class AllReduce final : public UpdatePolicy {
+class AllReduce final : public UpdatePolicy, public RoundPolicy, public RoundNotices, public AveragingPolicy {
  public:
   static PolicyPlan read(ConfigReader options);
   struct Options {
@@ -29,6 +29,10 @@ class AllReduce final : public UpdatePolicy {
   AllReduce(const PolicyScope& scope, const Options& options);
 
   std::string_view name() const override { return "allreduce"; }
+  Properties properties() const override { return {.ticks = true}; }
+  RoundPolicy* rounds() override { return this; }
+  RoundNotices* roundNotices() override { return this; }
+  AveragingPolicy* averaging() override { return this; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -40,10 +44,8 @@ class AllReduce final : public UpdatePolicy {
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   kj::Promise<Result<FormedGroup>> formAveragingGroup(SessionId session, uint64_t after,
                                                       const AveragingMember& where) override;
-  bool averages() const override { return true; }
   std::vector<Waiting> waiting() const override;
-  std::optional<RoundsReport> rounds() const override;
-  bool ticks() const override { return true; }
+  RoundsReport report() const override;
   kj::Promise<void> tick(std::chrono::steady_clock::time_point now) override;
   bool started() const override { return rounds_.started(); }
   ShardLock* groupLock() override { return rounds_.groupLock(); }
@@ -71,7 +73,7 @@ class AllReduce final : public UpdatePolicy {
   uint64_t inFlight_ = 0;                          // push slices in flight
   ParkedCalls<FormedGroup> waiters_;
   std::map<SessionId, uint64_t> after_;  // a waiter's last known generation
-  ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted
+  ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted or formed
   bool ended_ = false;                   // all waits have ended; new ones fail
 };
 

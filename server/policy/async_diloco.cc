@@ -52,8 +52,7 @@ kj::Promise<Result<PushAnswer>> AsyncDiloco::push(Shard& shard, Lane& lane, Shar
   return updates_.push(shard, lane, push, offset, gradient);
 }
 
-kj::Promise<Result<RoundDue>> AsyncDiloco::roundDue(SessionId session, Version version) {
-  if (!dynamic_) return UpdatePolicy::roundDue(session, version);
+kj::Promise<Result<RoundDue>> AsyncDiloco::roundDue(SessionId session, Version) {
   const std::lock_guard lock(mutex_);
   paces_.begins(session, std::chrono::steady_clock::now());
   return waits_.add(session);
@@ -63,7 +62,7 @@ kj::Promise<void> AsyncDiloco::tick(std::chrono::steady_clock::time_point now) {
   const std::lock_guard lock(mutex_);
   waits_.answerDue([&](SessionId session) {
     const auto due = paces_.dueAt(session);
-    return due && now >= *due ? std::optional(RoundDue::closing) : std::nullopt;
+    return due && now >= *due ? std::optional(RoundDue::stepsDone) : std::nullopt;
   });
   return kj::READY_NOW;
 }

@@ -13,14 +13,15 @@ namespace psd {
 /// `period` local steps and push the pseudo-gradient; each push is immediately one update of the optimizer,
 /// under each shard's lock. Trainers never wait for one another. With `dynamic_period`, trainers slower than
 /// the fastest are notified to push earlier, as LearnerPaces decides. Thread-safe.
-class AsyncDiloco final : public UpdatePolicy {
+class AsyncDiloco final : public UpdatePolicy, public RoundNotices {
  public:
   static PolicyPlan read(ConfigReader options);
   /// `dynamicPeriod`: local steps of the fastest trainers; nullopt: the period is the same for all trainers.
   AsyncDiloco(const PolicyScope& scope, std::optional<uint64_t> dynamicPeriod);
 
   std::string_view name() const override { return "async_diloco"; }
-  bool completesPushes() const override { return true; }
+  Properties properties() const override { return {.completesPushes = true, .ticks = dynamic_}; }
+  RoundNotices* roundNotices() override { return dynamic_ ? this : nullptr; }
   kj::Promise<void> join(const TrainerRef& trainer) override { return updates_.join(trainer); }
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -30,7 +31,6 @@ class AsyncDiloco final : public UpdatePolicy {
     return updates_.pull(shard, lane, pull, offset, count);
   }
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
-  bool ticks() const override { return dynamic_; }
   kj::Promise<void> tick(std::chrono::steady_clock::time_point now) override;
   void retire() override;
   void endWaits(const Error& reason) override;

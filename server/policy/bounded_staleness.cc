@@ -73,11 +73,6 @@ kj::Promise<Result<PushAnswer>> BoundedStaleness::push(Shard& shard, Lane& lane,
   return counted(push, updates_.push(shard, lane, push, offset, gradient));
 }
 
-kj::Promise<Result<PushAnswer>> BoundedStaleness::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
-                                                                 uint64_t offset, Gradient slice) {
-  return updates_.pushDifference(shard, lane, push, offset, slice);
-}
-
 kj::Promise<Result<PushAnswer>> BoundedStaleness::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
                                                            RowGradient slice) {
   return counted(push, updates_.pushRows(shard, push, first, slice));

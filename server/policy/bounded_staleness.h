@@ -14,7 +14,7 @@ namespace psd {
 /// `bound` steps ahead of the slowest one waits in its next read. A step counts once all shards of the
 /// parameter group have it. StepClocks decides which reads wait; departed trainers are not waited for.
 /// Thread-safe.
-class BoundedStaleness final : public UpdatePolicy {
+class BoundedStaleness final : public UpdatePolicy, public RowPolicy {
  public:
   /// Maximum number of incomplete steps tracked per trainer, the newest ones; more than can be in flight.
   static constexpr size_t kStepsMax = 1024;
@@ -23,13 +23,12 @@ class BoundedStaleness final : public UpdatePolicy {
   BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers);
 
   std::string_view name() const override { return "bounded_staleness"; }
-  bool completesPushes() const override { return true; }
+  Properties properties() const override { return updates_.properties(); }
+  RowPolicy* rows() override { return this; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
-  kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                                 Gradient slice) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
   kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,

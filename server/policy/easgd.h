@@ -13,7 +13,7 @@ class Easgd final : public UpdatePolicy {
   explicit Easgd(const PolicyScope& scope) : updates_(scope, Modifiers()) {}
 
   std::string_view name() const override { return "easgd"; }
-  bool completesPushes() const override { return true; }
+  Properties properties() const override { return {.completesPushes = true}; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override {
     return updates_.push(shard, lane, push, offset, gradient);

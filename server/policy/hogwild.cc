@@ -1,6 +1,5 @@
 #include "server/policy/hogwild.h"
 
-#include "server/policy/differences.h"
 #include "server/policy/recorded_hogwild.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
@@ -58,11 +57,6 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
         }
         return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
       });
-}
-
-kj::Promise<Result<PushAnswer>> Hogwild::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
-                                                        uint64_t offset, Gradient slice) {
-  return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& push, uint64_t /*first*/,
@@ -135,11 +129,6 @@ kj::Promise<Result<RowsAnswer>> Hogwild::pullRows(RowShard& shard, const std::op
 kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                               uint64_t count) {
   return pullLive(shard, lane, offset, count);
-}
-
-kj::Promise<Result<Version>> Hogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
-                                             std::span<float> onDevice) {
-  return pullLiveTo(shard, lane, offset, onDevice);
 }
 
 }  // namespace psd

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "server/policy/modifiers.h"
+#include "server/policy/policy_capabilities.h"
 #include "server/policy/policy_config.h"
-#include "server/policy/update_policy.h"
 
 namespace psd {
 
@@ -10,7 +10,7 @@ namespace psd {
 /// loop that received it. Concurrent updates interleave element by element, and one of two that race for an
 /// element may be lost; optimizer state races in the same way. Reads are live views. Only pushes that create
 /// table rows or check for rows to evict take a lock. Thread-safe.
-class Hogwild final : public UpdatePolicy {
+class Hogwild final : public UpdatePolicy, public RowPolicy {
  public:
   /// If updates are recorded (PolicyScope::recorded), the plan makes a RecordedHogwild.
   static PolicyPlan read(ConfigReader options);
@@ -18,21 +18,18 @@ class Hogwild final : public UpdatePolicy {
   Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging);
 
   std::string_view name() const override { return "hogwild"; }
-  bool readsLive() const override { return true; }
-  bool appliesSlices() const override { return true; }
-  bool takesDeviceGradients() const override { return true; }
+  Properties properties() const override {
+    return {.readsLive = true, .appliesSlices = true, .takesDeviceGradients = true, .takesDifferences = true};
+  }
+  RowPolicy* rows() override { return this; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
-  kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                                 Gradient slice) override;
   kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
                                            RowGradient slice) override;
   kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
                                            RowIds rows, std::span<float> out) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
-  kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                      std::span<float> onDevice) override;
 
  private:
   /// Starts an update with the first slice of a part, unless the part is too stale.

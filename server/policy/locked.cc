@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "server/policy/differences.h"
 #include "server/store/squared_norm.h"
 
 namespace psd {
@@ -53,11 +52,6 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
                            return apply(shard, lane, std::move(whole), scale);
                          });
                    });
-}
-
-kj::Promise<Result<PushAnswer>> Locked::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
-                                                       uint64_t offset, Gradient slice) {
-  return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
 Locked::Whole Locked::gatheredShard(const Shard& shard, WholeShard part) {

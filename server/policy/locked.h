@@ -9,13 +9,13 @@
 #include <kj/function.h>
 
 #include "server/policy/modifiers.h"
+#include "server/policy/policy_capabilities.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/pulled_weights.h"
 #include "server/policy/push_turns.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/shard_updates.h"
-#include "server/policy/update_policy.h"
 
 namespace psd {
 
@@ -26,19 +26,18 @@ namespace psd {
 ///
 /// With clip.norm, a gradient is applied once all shards of the parameter group have their part. With delay
 /// compensation, the snapshots that trainers compute from are retained. Thread-safe.
-class Locked final : public UpdatePolicy {
+class Locked final : public UpdatePolicy, public RowPolicy {
  public:
   static PolicyPlan read(ConfigReader options);
   Locked(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "locked"; }
-  bool completesPushes() const override { return true; }
+  Properties properties() const override { return {.completesPushes = true, .takesDifferences = true}; }
+  RowPolicy* rows() override { return this; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
-  kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                                 Gradient slice) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
   kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,

@@ -21,13 +21,13 @@ using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicySc
 
 /// Static properties of a policy type, for code that needs them before a model exists.
 struct PolicyTraits {
-  bool readsLive = false;  ///< UpdatePolicy::readsLive()
+  bool readsLive = false;  ///< UpdatePolicy::Properties::readsLive
   /// With PolicyScope::recorded, applies each update to a whole shard under its lock and passes it to
   /// ParameterBlock::endUpdate() or endRacingUpdate().
   bool recordsUpdates = false;
-  bool rounds = false;       ///< several trainers' gradients, for all shards of a group, form one update
-  bool tables = false;       ///< supports rows of embedding tables
-  bool differences = false;  ///< supports UpdatePolicy::pushDifference()
+  bool rounds = false;       ///< UpdatePolicy::rounds(): the gradients for all shards form one update
+  bool tables = false;       ///< UpdatePolicy::rows()
+  bool differences = false;  ///< UpdatePolicy::Properties::takesDifferences
 };
 
 /// Maximum number of fragments in which trainers exchange the model.

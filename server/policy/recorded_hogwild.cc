@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "server/policy/differences.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/shard_updates.h"
 
@@ -64,19 +63,9 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane
       });
 }
 
-kj::Promise<Result<PushAnswer>> RecordedHogwild::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
-                                                                uint64_t offset, Gradient slice) {
-  return takeDifference(*staging_, shard, lane, push, offset, slice);
-}
-
 kj::Promise<Result<PullAnswer>> RecordedHogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                                       uint64_t count) {
   return pullLive(shard, lane, offset, count);
-}
-
-kj::Promise<Result<Version>> RecordedHogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
-                                                     std::span<float> onDevice) {
-  return pullLiveTo(shard, lane, offset, onDevice);
 }
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::pushRows(RowShard& shard, ShardPush& push, uint64_t first,

@@ -12,23 +12,21 @@ namespace psd {
 /// updates in the order in which they ended. Replaying them sequentially yields what these pushes, each
 /// applied completely and once, would produce without races: a valid Hogwild! run, but not the same bits.
 /// Table rows are updated as under Locked. Thread-safe.
-class RecordedHogwild final : public UpdatePolicy {
+class RecordedHogwild final : public UpdatePolicy, public RowPolicy {
  public:
   RecordedHogwild(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "hogwild"; }
-  bool readsLive() const override { return true; }
-  bool completesPushes() const override { return true; }
+  Properties properties() const override {
+    return {.readsLive = true, .completesPushes = true, .takesDifferences = true};
+  }
+  RowPolicy* rows() override { return this; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
-  kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                                 Gradient slice) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
-  kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                      std::span<float> onDevice) override;
   kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
                                            RowGradient slice) override;
   kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,

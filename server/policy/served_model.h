@@ -19,13 +19,15 @@ using Policies = std::vector<std::shared_ptr<UpdatePolicy>>;
 /// loops; thread-safe.
 class ServedModel {
  public:
-  ServedModel(std::unique_ptr<ParameterStore> parameters, Policies policies)
-      : store(std::move(parameters)), policies_(std::move(policies)) {
+  ServedModel(std::unique_ptr<ParameterStore> parameters, Policies policies,
+              std::shared_ptr<StagingPool> pool)
+      : store(std::move(parameters)), staging(std::move(pool)), policies_(std::move(policies)) {
     recordStartVersions();
   }
 
   const std::unique_ptr<ParameterStore> store;
-  PublishedValues published;  ///< for trainers that pull differences
+  const std::shared_ptr<StagingPool> staging;  ///< for gathered differences
+  PublishedValues published;                   ///< for trainers that pull differences
 
   Policies policies() const {
     const std::lock_guard lock(mutex_);

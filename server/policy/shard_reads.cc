@@ -53,6 +53,20 @@ kj::Promise<SnapshotResult> snapshot(SnapshotBudget& room, Shard& shard, Lane& l
       });
 }
 
+/// Like pullLive(), into memory of the shard's device.
+kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset,
+                                        std::span<float> onDevice) {
+  const Version version = shard.version();  // before the values, as in pullLive()
+  return storePromise<Status>(shard,
+                              [&](ShardStorage::Done done) {
+                                shard.storage().readTo(lane, offset, onDevice, std::move(done));
+                              })
+      .then([version](const Status& status) -> Result<Version> {
+        if (!status.ok()) return status.error();
+        return version;
+      });
+}
+
 }  // namespace
 
 kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotBudget& room, Shard& shard, Lane& lane, ShardPull& pull,
@@ -83,16 +97,19 @@ kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offs
       });
 }
 
-kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset,
-                                        std::span<float> onDevice) {
-  const Version version = shard.version();  // before the values, as in pullLive()
-  return storePromise<Status>(shard,
-                              [&](ShardStorage::Done done) {
-                                shard.storage().readTo(lane, offset, onDevice, std::move(done));
-                              })
-      .then([version](const Status& status) -> Result<Version> {
-        if (!status.ok()) return status.error();
-        return version;
+kj::Promise<Result<Version>> pullTo(UpdatePolicy& policy, Shard& shard, Lane& lane, ShardPull& pull,
+                                    uint64_t offset, std::span<float> onDevice) {
+  if (policy.properties().readsLive) return pullLiveTo(shard, lane, offset, onDevice);
+  return policy.pull(shard, lane, pull, offset, onDevice.size())
+      .then([&shard, &lane, onDevice](Result<PullAnswer> answer) -> kj::Promise<Result<Version>> {
+        if (!answer.ok()) return Result<Version>(answer.error());
+        auto put = storePromise<Status>(shard, [&](ShardStorage::Done done) {
+          shard.storage().put(lane, answer->view.values, onDevice, std::move(done));
+        });
+        return put.then([answer = *std::move(answer)](const Status& status) -> Result<Version> {
+          if (!status.ok()) return status.error();
+          return answer.version;
+        });
       });
 }
 

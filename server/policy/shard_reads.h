@@ -19,8 +19,9 @@ inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer)
 /// Reads a slice of the shard concurrently with updates. The version is a lower bound for the values.
 kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offset, uint64_t count);
 
-/// Reads a slice of the shard concurrently with updates into memory of the shard's device. Returns a version
-/// that is a lower bound for the values.
-kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset, std::span<float> onDevice);
+/// Reads one slice under the policy into memory of the shard's device that another process also maps. Returns
+/// the version.
+kj::Promise<Result<Version>> pullTo(UpdatePolicy& policy, Shard& shard, Lane& lane, ShardPull& pull,
+                                    uint64_t offset, std::span<float> onDevice);
 
 }  // namespace psd

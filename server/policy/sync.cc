@@ -401,7 +401,7 @@ std::vector<Waiting> Sync::waiting() const {
   return {waiting};
 }
 
-std::optional<RoundsReport> Sync::rounds() const {
+RoundsReport Sync::report() const {
   const std::lock_guard lock(mutex_);
   RoundsReport report = tally_.report();
   report.closed = rounds_.number();

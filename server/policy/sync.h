@@ -7,13 +7,13 @@
 #include <optional>
 #include <vector>
 
+#include "server/policy/policy_capabilities.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/round_options.h"
 #include "server/policy/round_updater.h"
 #include "server/policy/round_waits.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/sync_rounds.h"
-#include "server/policy/update_policy.h"
 
 namespace psd {
 
@@ -23,12 +23,18 @@ namespace psd {
 /// closes, and combined in rank order, so that the result depends on the gradients alone. A gradient for a
 /// closed round is dropped (`late`) or counts in the open one (RoundOptions::lateRate). SyncRounds decides
 /// when a round closes; departed trainers are not waited for. Reads are atomic per shard. Thread-safe.
-class Sync final : public UpdatePolicy {
+class Sync final : public UpdatePolicy, public RowPolicy, public RoundPolicy, public RoundNotices {
  public:
   static PolicyPlan read(ConfigReader options);
   Sync(const PolicyScope& scope, RoundOptions options);
 
   std::string_view name() const override { return options_.name; }
+  Properties properties() const override {
+    return {.ticks = options_.rules.timeout || options_.rules.grace || resumes_};
+  }
+  RowPolicy* rows() override { return this; }
+  RoundPolicy* rounds() override { return this; }
+  RoundNotices* roundNotices() override { return this; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -41,8 +47,7 @@ class Sync final : public UpdatePolicy {
                                            RowIds rows, std::span<float> out) override;
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   std::vector<Waiting> waiting() const override;
-  std::optional<RoundsReport> rounds() const override;
-  bool ticks() const override { return options_.rules.timeout || options_.rules.grace || resumes_; }
+  RoundsReport report() const override;
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
   ShardLock* groupLock() override { return blocks().size() > 1 ? &applying_ : nullptr; }

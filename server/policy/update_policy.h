@@ -10,19 +10,21 @@
 
 #include <kj/async.h>
 
-#include "common/types/all_reduce.h"
-#include "common/types/local_steps.h"
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
 #include "server/membership/trainer.h"
 #include "server/metrics/round_metrics.h"
 #include "server/policy/gathered_gradient.h"
 #include "server/policy/gathered_rows.h"
-#include "server/policy/rounds_report.h"
 #include "server/policy/snapshot_budget.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
+
+class AveragingPolicy;
+class RoundNotices;
+class RoundPolicy;
+class RowPolicy;
 
 /// The shards and row shards of one parameter group that a policy manages, and the resources it uses.
 /// Immutable.
@@ -76,8 +78,8 @@ struct ShardPush {
   bool dropped = false;       ///< the policy drops the part
   GatheredGradient gathered;  ///< the slices so far, for policies that apply a shard as a whole
   GatheredRows gatheredRows;  ///< likewise for a row shard
-  /// Set by UpdatePolicy::push() or pushRows(), which then answer `received`, if the gradient must wait for
-  /// other trainers: the final answer. The caller takes it, and may push other slices meanwhile.
+  /// Set by UpdatePolicy::push() or RowPolicy::pushRows(), which then answer `received`, if the gradient must
+  /// wait for other trainers: the final answer. The caller takes it, and may push other slices meanwhile.
   kj::Maybe<kj::Promise<Result<PushAnswer>>> pendingAnswer;
 };
 
@@ -107,12 +109,6 @@ struct PullAnswer {
   ReadView view;
 };
 
-/// The answer to a pull of rows.
-struct RowsAnswer {
-  Version version;     ///< of the shard; a lower bound for the values
-  uint64_t known = 0;  ///< number of rows that some push has touched
-};
-
 /// A wait of trainers for others, for the status report.
 struct Waiting {
   std::string what;                ///< "round 17", "bound 4"
@@ -136,21 +132,24 @@ struct Waiting {
 /// the storage unchanged. leave() ends waits for a departed trainer.
 class UpdatePolicy {
  public:
+  struct Properties {
+    /// Readers may read the weights in place while updates change them; pull() is pullLive().
+    bool readsLive = false;
+    /// push() applies slices individually, without a lock: an incomplete part is in the model as far as it
+    /// has arrived, and the shard's lock does not exclude updates.
+    bool appliesSlices = false;
+    bool takesDeviceGradients = false;  ///< push() accepts gradients in the memory of the shard's device
+    /// push() completes a push that some elements of a divided shard already have, by applying it to the
+    /// remaining elements only.
+    bool completesPushes = false;
+    bool takesDifferences = false;  ///< a bridge may change the parameters between updates (takeDifference())
+    bool ticks = false;             ///< tick() must be called
+  };
+
   virtual ~UpdatePolicy() = default;
 
   virtual std::string_view name() const = 0;
-  /// Whether readers may read the weights in place while updates change them; pull() guarantees no more
-  /// consistency than that.
-  virtual bool readsLive() const { return false; }
-  /// Whether push() applies slices individually, without a lock: an incomplete part is in the model as far as
-  /// it has arrived, and the shard's lock does not exclude updates.
-  virtual bool appliesSlices() const { return false; }
-  /// Whether push() accepts gradients in the memory of the shard's device.
-  virtual bool takesDeviceGradients() const { return false; }
-
-  /// Whether push() completes a push that some elements of a divided shard already have, by applying it to
-  /// the remaining elements only.
-  virtual bool completesPushes() const { return false; }
+  virtual Properties properties() const { return {}; }
 
   /// A trainer has joined; called before its first push or pull. Calls of join() and leave() alternate for a
   /// session. They take effect immediately; the promise resolves when their consequences are complete.
@@ -165,55 +164,16 @@ class UpdatePolicy {
   virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                                uint64_t count) = 0;
 
-  /// Like pull(), but reads the slice into memory of the shard's device that another process also maps.
-  /// Returns the version.
-  virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                              std::span<float> onDevice);
-
-  /// Like push(), for one slice of a difference of parameters from a bridge. Refused unless
-  /// PolicyTraits::differences is set.
-  virtual kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push,
-                                                         uint64_t offset, Gradient slice);
-
-  /// Like push(), for one slice of a row shard's part; `first`: the index of the slice's first row in the
-  /// part. The slice has been checked by RowShard::check(). Refused if the policy does not support tables;
-  /// the configuration rules that out.
-  virtual kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
-                                                   RowGradient slice);
-  /// If pullRows() would currently wait for other trainers: a promise that resolves when it no longer would,
-  /// so that the caller can release its resources meanwhile. Otherwise nullptr.
-  virtual kj::Maybe<kj::Promise<Status>> waitToPullRows(const std::optional<TrainerRef>&) { return nullptr; }
-  /// Writes the values of the rows to `out`, row by row. `trainer`: the reader; nullopt: an observer.
-  virtual kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
-                                                   RowIds rows, std::span<float> out);
-
-  /// Resolves when the round that the trainer computes for, from this version of the parameter group's first
-  /// block, is about to close without it or has closed; for policies without rounds, when the trainer should
-  /// push what it has ("closing"). ErrorCode::invalidArgument if the policy never asks trainers to push
-  /// early.
-  virtual kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version);
-  /// Resolves with the next averaging group that includes this trainer. `after`: the generation of its
-  /// previous group. A newer call of the session ends the previous one. ErrorCode::invalidArgument if
-  /// trainers do not average gradients under the policy.
-  virtual kj::Promise<Result<FormedGroup>> formAveragingGroup(SessionId session, uint64_t after,
-                                                              const AveragingMember& where);
-  /// Whether trainers average the gradients of tensors before one of them pushes. Row gradients are pushed by
-  /// each trainer.
-  virtual bool averages() const { return false; }
-  /// The state of its rounds; nullopt: the policy has no rounds.
-  virtual std::optional<RoundsReport> rounds() const { return {}; }
+  /// What only some policies support (policy_capabilities.h), null in the others. It is part of the policy.
+  virtual RowPolicy* rows() { return nullptr; }             ///< embedding tables
+  virtual RoundPolicy* rounds() { return nullptr; }         ///< rounds, each an update of several shards
+  virtual RoundNotices* roundNotices() { return nullptr; }  ///< notices to trainers that compute
+  virtual AveragingPolicy* averaging() { return nullptr; }  ///< trainers average their gradients
 
   /// The current waits of trainers for others.
   virtual std::vector<Waiting> waiting() const { return {}; }
-  /// Whether tick() must be called.
-  virtual bool ticks() const { return false; }
   /// Handles timeouts; called about every 20 ms. Resolves when that is done.
   virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
-  /// Whether the policy no longer waits for trainers to start together.
-  virtual bool started() const { return true; }
-  /// The lock held during an update of several shards; holding it keeps such updates from starting. Null:
-  /// each update covers one shard. The lock lives as long as the policy.
-  virtual ShardLock* groupLock() { return nullptr; }
   /// Resolves when no update is in progress. Called while no gradient starts or is partially received.
   /// Gradients that wait for other trainers remain waiting.
   virtual kj::Promise<void> quiesce() { return kj::READY_NOW; }
@@ -225,9 +185,6 @@ class UpdatePolicy {
   virtual void retire() {}
   /// Fails all current and future waits with `reason`: the daemon shuts down.
   virtual void endWaits(const Error&) {}
-
- private:
-  Error noRows() const;
 };
 
 }  // namespace psd

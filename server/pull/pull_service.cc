@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include <kj/debug.h>
+
 #include "common/text/text.h"
 #include "server/model/slice_checks.h"
+#include "server/policy/shard_reads.h"
 #include "server/store/rows/row_blocks.h"
 
 namespace psd {
@@ -150,7 +153,7 @@ uint64_t PullService::valueBytes(const RowPullRequest& request) const {
 
 kj::Maybe<kj::Promise<Status>> PullService::waitToPull(const RowPullRequest& request) {
   const auto policy = loop_.policyOf(model_, rowShardOf(request));
-  auto waits = policy->waitToPullRows(trainer_);
+  auto waits = KJ_ASSERT_NONNULL(policy->rows()).waitToPullRows(trainer_);
   KJ_IF_MAYBE (wait, waits) return wait->attach(holdWaitCounter(), policy);
   return nullptr;
 }
@@ -158,7 +161,7 @@ kj::Maybe<kj::Promise<Status>> PullService::waitToPull(const RowPullRequest& req
 kj::Promise<Result<RowsAnswer>> PullService::readRows(RowPullRequest request, std::span<float> out) {
   RowShard& shard = rowShardOf(request);
   const auto policy = loop_.policyOf(model_, shard);
-  auto read = policy->pullRows(shard, trainer_, request.rows.view(), out);
+  auto read = KJ_ASSERT_NONNULL(policy->rows()).pullRows(shard, trainer_, request.rows.view(), out);
   return read.attach(holdWaitCounter(), std::move(request), policy);
 }
 
@@ -192,7 +195,8 @@ kj::Promise<Result<PulledRows>> PullService::pullRows(RowPullRequest request, co
 kj::Promise<Result<Version>> PullService::pullTo(const PullRequest& request, std::span<float> place) {
   Shard& shard = model_->store->shard(request.shard);
   auto reading = this->reading(request);
-  auto values = reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, request.offset, place);
+  auto values =
+      psd::pullTo(*reading->policy, shard, loop_.laneFor(model_, shard), *reading, request.offset, place);
   return values.attach(holdWaitCounter(), markInProgress(request.shard, reading))
       .then([this, bytes = place.size_bytes()](Result<Version> version) {
         if (version.ok()) count(bytes, bytes);

@@ -13,6 +13,7 @@
 #include <kj/time.h>
 
 #include "server/loop/event_loop.h"
+#include "server/policy/policy_capabilities.h"
 #include "server/policy/published_values.h"
 #include "server/policy/served_model.h"
 #include "server/pull/slice_encoder.h"

@@ -56,7 +56,7 @@ class PushLedger {
   PushLedger(std::vector<uint32_t> groups, UpdatesInFlight& underWay, PartialGradients alone);
 
   /// Restores outcomes from `saved`, one entry per range of the shard. `completes`: steps that some ranges
-  /// still lack may be pushed again (UpdatePolicy::completesPushes()).
+  /// still lack may be pushed again (UpdatePolicy::Properties::completesPushes).
   void restore(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes);
 
   /// Slices from now on belong to a live session.

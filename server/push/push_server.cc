@@ -2,9 +2,13 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+#include <kj/debug.h>
 #include <kj/vector.h>
 
 #include "server/model/slice_checks.h"
+#include "server/policy/differences.h"
+#include "server/policy/policy_capabilities.h"
 
 namespace psd {
 namespace {
@@ -17,7 +21,7 @@ std::vector<uint32_t> groupsOf(const ParameterStore& store) {
 
 /// The number of row shards if dense and row gradients are pushed separately, else 0.
 size_t rowShardsApart(const ServedModel& model) {
-  return model.policyOf(model.store->block(0))->averages() ? model.store->rowShardCount() : 0;
+  return model.policyOf(model.store->block(0))->averaging() ? model.store->rowShardCount() : 0;
 }
 
 kj::Promise<void> whenChanged(StepPush& step) {
@@ -81,7 +85,7 @@ PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;
     const auto policy = model_->policyOf(model_->store->block(shard));
-    ledger_.restore(shard, saved[shard], policy->completesPushes());
+    ledger_.restore(shard, saved[shard], policy->properties().completesPushes);
   }
 }
 
@@ -257,7 +261,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (!part->policy) {
     part->push.trainer = trainer_;
     part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
-    part->live = !ofBridge() && part->policy->appliesSlices();
+    part->live = !ofBridge() && part->policy->properties().appliesSlices;
   }
   underWay();
   home_->underWay().slicesProcessing++;
@@ -282,14 +286,19 @@ kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushS
   ParameterStore& store = *model_->store;
   if (slice.rows) {
     RowShard& shard = store.rowShard(head.shard - store.shardCount());
-    return part.policy->pushRows(shard, part.push, head.offset, {slice.rows->view(), slice.gradient});
+    return KJ_ASSERT_NONNULL(part.policy->rows())
+        .pushRows(shard, part.push, head.offset, {slice.rows->view(), slice.gradient});
   }
   Shard& shard = store.shard(head.shard);
-  if (ofBridge()) {
-    return part.policy->pushDifference(shard, home_->laneFor(model_, shard), part.push, head.offset,
-                                       slice.gradient);
+  Lane& lane = home_->laneFor(model_, shard);
+  if (!ofBridge()) return part.policy->push(shard, lane, part.push, head.offset, slice.gradient);
+  if (part.policy->properties().takesDifferences) {
+    return takeDifference(*model_->staging, shard, lane, part.push, head.offset, slice.gradient);
   }
-  return part.policy->push(shard, home_->laneFor(model_, shard), part.push, head.offset, slice.gradient);
+  return Result<PushAnswer>(
+      ErrorCode::invalidArgument,
+      fmt::format("policy {} takes no differences from a bridge, as its rounds count every update",
+                  part.policy->name()));
 }
 
 kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard, uint64_t completion,
@@ -331,7 +340,7 @@ bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   const auto step = ledger_.begun(slice.head.step);
   const PartPush* part = step ? step->parts[slice.head.shard].get() : nullptr;
   const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->block(slice.head.shard));
-  return policy->takesDeviceGradients();
+  return policy->properties().takesDeviceGradients;
 }
 
 void PushServer::reportOutcome(Step step, bool applied) {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "common/types/bridge.h"
 #include "server/loop/event_loop.h"
 #include "server/push/push_ledger.h"
 #include "server/push/push_meter.h"
@@ -96,7 +95,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
 
   /// Whether pushes are differences from a bridge instead of a trainer's gradients.
-  bool ofBridge() const { return trainer_.rank == kBridgeRank; }
+  bool ofBridge() const { return trainer_.bridges; }
   bool takesDeviceGradient(const PushSlice& slice) const;
   /// Reports the outcome of a step's samples to the control loop.
   void reportOutcome(Step step, bool applied);

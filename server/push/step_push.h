@@ -27,7 +27,7 @@ enum class PartState {
 struct PartPush {
   ShardPush push;                             ///< the policy's view and state
   std::shared_ptr<UpdatePolicy> policy;       ///< set when the first slice is admitted
-  bool live = false;                          ///< UpdatePolicy::appliesSlices()
+  bool live = false;                          ///< UpdatePolicy::Properties::appliesSlices
   uint64_t unanswered = 0;                    ///< slices with the policy
   std::optional<PushAnswer> newest;           ///< worst answer of the policy to a slice
   std::optional<Result<PushAnswer>> outcome;  ///< outcome of the part, once known

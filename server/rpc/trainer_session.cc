@@ -153,12 +153,12 @@ kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
   return park(context, service_->roundDue(version, shard))
       .then([context](const Result<RoundDue>& due) mutable {
         auto results = context.getResults();
-        if (!due.ok()) {
-          wire::writeError(due.error(), results.initError());
-        } else if (*due == RoundDue::closing) {
-          results.setClosing();
-        } else {
-          results.setClosed();
+        if (!due.ok()) return wire::writeError(due.error(), results.initError());
+        switch (*due) {
+          case RoundDue::closing: return results.setClosing();
+          case RoundDue::closed: return results.setClosed();
+          case RoundDue::stepsDone: return results.setStepsDone();
+          case RoundDue::groupWanted: return results.setGroupWanted();
         }
       });
 }

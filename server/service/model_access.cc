@@ -39,7 +39,7 @@ SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {
     terms.deviceOfShard.push_back(static_cast<uint32_t>(store.shard(i).device()));
   }
   for (const auto& policy : model.policies()) {
-    if (policy->readsLive()) continue;
+    if (policy->properties().readsLive) continue;
     terms.notShared = fmt::format("policy {} forbids reading parameters while they change", policy->name());
     return terms;
   }

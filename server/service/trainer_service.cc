@@ -7,8 +7,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "common/text/text.h"
-#include "common/types/bridge.h"
 #include "server/model/slice_checks.h"
+#include "server/policy/policy_capabilities.h"
 
 namespace psd {
 namespace {
@@ -33,7 +33,7 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
     : loop_(loop),
       control_(control),
       session_(grant.trainer.session),
-      bridges_(grant.trainer.rank == kBridgeRank),
+      bridges_(grant.trainer.bridges),
       counters_(grant.counters),
       attachment_{grant.fence, grant.attachment},
       further_(grant.further),
@@ -190,7 +190,12 @@ kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version, uint32_t
                             fmt::format("there is no shard {}, the model has {}", shard, store.blockCount()));
   }
   auto policy = place_.model->policyOf(place_.model->store->block(shard));
-  auto due = policy->roundDue(session_, version);
+  RoundNotices* const notices = policy->roundNotices();
+  if (!notices) {
+    return Result<RoundDue>(ErrorCode::invalidArgument,
+                            fmt::format("policy {} has no rounds with a grace period", policy->name()));
+  }
+  auto due = notices->roundDue(session_, version);
   return due.attach(std::move(policy));
 }
 
@@ -205,7 +210,13 @@ kj::Promise<Result<FormedGroup>> TrainerService::formAveragingGroup(uint64_t aft
                     kAveragingHostBytesMax));
   }
   auto policy = place_.model->policyOf(place_.model->store->block(0));
-  auto formed = policy->formAveragingGroup(session_, after, where);
+  AveragingPolicy* const averaging = policy->averaging();
+  if (!averaging) {
+    return Result<FormedGroup>(
+        ErrorCode::invalidArgument,
+        fmt::format("under policy {} trainers do not form averaging groups", policy->name()));
+  }
+  auto formed = averaging->formAveragingGroup(session_, after, where);
   return formed.attach(std::move(policy)).then([this](Result<FormedGroup> group) {
     if (group.ok() && group->index == 0) reportAveragingGroup(*group);
     return group;

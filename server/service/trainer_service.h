@@ -100,11 +100,11 @@ class TrainerService {
   TrainerRings& rings() { return rings_; }
 
   /// When the round of the parameters of this version closes without the trainer; see
-  /// UpdatePolicy::roundDue() of the group whose first shard is `shard`. May wait; a newer call ends the
+  /// RoundNotices::roundDue() of the group whose first shard is `shard`. May wait; a newer call ends the
   /// previous one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t shard);
 
-  /// The next averaging group; see UpdatePolicy::formAveragingGroup(). May wait.
+  /// The next averaging group; see AveragingPolicy::formAveragingGroup(). May wait.
   kj::Promise<Result<FormedGroup>> formAveragingGroup(uint64_t after, const AveragingMember& where);
 
   /// Upper bound on the size of the answer to progress(), in bytes.

@@ -41,7 +41,7 @@ TEST_CASE("allreduce: only the first of a group pushes") {
   PolicyTrainer second(averaging.served, averaging.loop, Rank{1});
   CHECK(second.pushAll(Version{0}, averaging.gradient)->outcome == PushOutcome::late);
   PolicyTrainer first(averaging.served, averaging.loop, Rank{0});  // which completes the group
-  CHECK(averaging.served.policy->rounds()->last.contributors == std::vector<Rank>{Rank{0}, Rank{1}});
+  CHECK(averaging.served.policy->rounds()->report().last.contributors == std::vector<Rank>{Rank{0}, Rank{1}});
   CHECK(second.pushAll(Version{0}, averaging.gradient)->outcome == PushOutcome::late);
   CHECK(first.pushAll(Version{0}, averaging.gradient)->applied());
   CHECK(first.pushAll(Version{0}, averaging.gradient)->outcome == PushOutcome::late);  // of older parameters
@@ -53,12 +53,12 @@ TEST_CASE("allreduce: the next group excludes absent trainers, whose pushes are 
   Averaging averaging;
   PolicyTrainer first(averaging.served, averaging.loop, Rank{0}),
       second(averaging.served, averaging.loop, Rank{1});
-  const uint64_t before = *averaging.served.policy->rounds()->generation;
+  const uint64_t before = *averaging.served.policy->rounds()->report().generation;
   REQUIRE(first.pushAll(Version{0}, averaging.gradient)->applied());
   auto next = second.formAveragingGroup(before).eagerlyEvaluate(nullptr);
   REQUIRE(averaging.loop.until([&] {
     averaging.loop.wait(averaging.served.policy->tick(std::chrono::steady_clock::now()));
-    return averaging.served.policy->rounds()->last.contributors == std::vector<Rank>{Rank{1}};
+    return averaging.served.policy->rounds()->report().last.contributors == std::vector<Rank>{Rank{1}};
   }));
   const Result<FormedGroup> formed = averaging.loop.wait(kj::mv(next));
   PSD_REQUIRE_OK(formed);
@@ -73,17 +73,19 @@ TEST_CASE(
   Averaging averaging;
   PolicyTrainer first(averaging.served, averaging.loop, Rank{0}),
       second(averaging.served, averaging.loop, Rank{1});
-  auto wanted = averaging.served.policy->roundDue(first.ref().session, Version{}).eagerlyEvaluate(nullptr);
+  auto wanted = averaging.served.policy->roundNotices()
+                    ->roundDue(first.ref().session, Version{})
+                    .eagerlyEvaluate(nullptr);
   PolicyTrainer third(averaging.served, averaging.loop, Rank{2});  // which asks
   const Result<RoundDue> told = averaging.loop.wait(kj::mv(wanted));
   PSD_REQUIRE_OK(told);
-  CHECK(*told == RoundDue::closing);
+  CHECK(*told == RoundDue::groupWanted);
   second.leave();
   const Result<FormedGroup> formed = averaging.loop.wait(first.formAveragingGroup(1));
   PSD_REQUIRE_OK(formed);
   CHECK(formed->index == 0);
   CHECK(formed->members.size() == 2);
-  CHECK(averaging.served.policy->rounds()->last.contributors == std::vector<Rank>{Rank{0}, Rank{2}});
+  CHECK(averaging.served.policy->rounds()->report().last.contributors == std::vector<Rank>{Rank{0}, Rank{2}});
 }
 
 TEST_CASE("allreduce: waits end with the daemon") {

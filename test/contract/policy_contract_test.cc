@@ -203,6 +203,17 @@ DEVICE_TEST("staleness is the number of updates between the basis and the push")
   }
 }
 
+DEVICE_TEST("each policy supports what its line in the list of policies says") {
+  for (const PolicyEntry& entry : kPolicyList) {
+    INFO(entry.type);
+    ServedStore served(device.make(), entry, subtracting(), 64, 1);
+    if (entry.traits.tables) CHECK(served.policy->rows() != nullptr);  // Sync has rows under any name
+    CHECK((served.policy->rounds() != nullptr) == entry.traits.rounds);
+    CHECK(served.policy->properties().readsLive == entry.traits.readsLive);
+    CHECK(served.policy->properties().takesDifferences == entry.traits.differences);
+  }
+}
+
 DEVICE_TEST("a basis that no shard has reached is not stale") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);

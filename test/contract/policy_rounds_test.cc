@@ -240,7 +240,7 @@ DEVICE_TEST("sync proceeds or fails when a round takes too long") {
   for (const bool proceeds : {true, false}) {
     ServedStore served = sync(device, proceeds ? R"({"round_timeout_ms": 1000})"
                                                : R"({"round_timeout_ms": 1000, "on_timeout": "fail"})");
-    CHECK(served.policy->ticks());
+    CHECK(served.policy->properties().ticks);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 2);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
@@ -261,32 +261,32 @@ DEVICE_TEST(
     "a trainer that computes for a round is notified when its grace period starts, and when it has closed") {
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
                      R"({"grace_ms": 60000, "quorum": 1, "start_trainers": 2})");
-  CHECK(served.policy->ticks());
+  CHECK(served.policy->properties().ticks);
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 2);
   const SessionId missing = trainers[1].ref().session;
-  auto due = served.policy->roundDue(missing, Version{0});
+  auto due = served.policy->roundNotices()->roundDue(missing, Version{0});
   CHECK_FALSE(loop.resolved(due));
   auto first = trainers[0].startAll(Version{0}, all(served, -1));
   const auto told = loop.wait(kj::mv(due));
   PSD_REQUIRE_OK(told);
   CHECK(*told == RoundDue::closing);
   CHECK_FALSE(loop.resolved(first));
-  CHECK(served.policy->rounds()->here == std::vector<Rank>{Rank{0}});
-  auto again = served.policy->roundDue(missing, Version{1});  // which no round has reached
+  CHECK(served.policy->rounds()->report().here == std::vector<Rank>{Rank{0}});
+  auto again = served.policy->roundNotices()->roundDue(missing, Version{1});  // which no round has reached
   CHECK(*loop.wait(kj::mv(again)) == RoundDue::closing);
   loop.wait(served.policy->tick(std::chrono::steady_clock::now() + std::chrono::hours(1)));
   CHECK(loop.wait(kj::mv(first))->applied());
-  auto closed = served.policy->roundDue(missing, Version{0});
+  auto closed = served.policy->roundNotices()->roundDue(missing, Version{0});
   CHECK(*loop.wait(kj::mv(closed)) == RoundDue::closed);
   CHECK(trainers[1].pushAll(Version{0}, all(served, -100))->outcome == PushOutcome::late);
   CHECK(allAre(trainers[1].pullAll(), 1));
-  const RoundsReport report = *served.policy->rounds();
+  const RoundsReport report = served.policy->rounds()->report();
   CHECK(report.closed == 1);
   CHECK(report.last.missing == std::vector<Rank>{Rank{1}});
   REQUIRE(report.leftOut.size() == 1);
   CHECK(report.leftOut.front().running == 1);
-  auto ended = served.policy->roundDue(missing, Version{1});
+  auto ended = served.policy->roundNotices()->roundDue(missing, Version{1});
   served.policy->endWaits({ErrorCode::shuttingDown, "over"});
   CHECK(loop.wait(kj::mv(ended)).error().code == ErrorCode::shuttingDown);
 }
@@ -307,10 +307,10 @@ DEVICE_TEST(
     close();
     CHECK(loop.wait(kj::mv(first))->applied());
     CHECK(loop.wait(kj::mv(second))->applied());
-    CHECK(served.policy->rounds()->last.late.empty());
+    CHECK(served.policy->rounds()->report().last.late.empty());
   }
   // The third is asked to push what it has, rather than to drop it.
-  auto due = served.policy->roundDue(trainers[2].ref().session, Version{0});
+  auto due = served.policy->roundNotices()->roundDue(trainers[2].ref().session, Version{0});
   CHECK(*loop.wait(kj::mv(due)) == RoundDue::closing);
   auto late = trainers[2].startAll(Version{0}, all(served, -9));
   runUntilInRound(served, loop, 1);
@@ -323,7 +323,7 @@ DEVICE_TEST(
   CHECK(loop.wait(kj::mv(first))->applied());
   // Two rounds late, so its weight is a fourth: (9 · ¼ + 4 · 1) / 1.25 = 5.
   CHECK(allAre(trainers[0].pullAll(), 2 + 5));
-  const RoundsReport report = *served.policy->rounds();
+  const RoundsReport report = served.policy->rounds()->report();
   CHECK(report.closed == 3);
   CHECK(report.last.contributors == std::vector<Rank>{Rank{0}, Rank{2}});
   CHECK(report.last.late == std::vector<Rank>{Rank{2}});
@@ -343,7 +343,7 @@ DEVICE_TEST("trainers on several loops are notified of the ends of rounds, each 
   const bool went = testing::runOnThreads(kTrainers, [&](TestLoop& loop, size_t index) {
     PolicyTrainer trainer(served, loop, Rank{static_cast<uint32_t>(index)});
     for (uint64_t round = 0; round < kRounds; round++) {
-      auto due = served.policy->roundDue(trainer.ref().session, Version{round});
+      auto due = served.policy->roundNotices()->roundDue(trainer.ref().session, Version{round});
       auto push = trainer.startAll(Version{round}, all(served, -1));
       if (!loop.wait(kj::mv(push))->applied()) throw std::runtime_error("a push was not applied");
       if (loop.wait(kj::mv(due)).ok()) told[index]++;

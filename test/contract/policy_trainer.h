@@ -157,7 +157,7 @@ class PolicyTrainer {
       : served_(served), loop_(loop), lanes_(served.store->makeLanes()), trainer_{{nextSession()}, rank} {
     loop_.wait(served_.policy->join(trainer_));
     // Alone it is in a group immediately, and may push.
-    if (served_.policy->averages()) group_ = formAveragingGroup(0).eagerlyEvaluate(nullptr);
+    if (served_.policy->averaging()) group_ = formAveragingGroup(0).eagerlyEvaluate(nullptr);
   }
   ~PolicyTrainer() { leave(); }
   PolicyTrainer(const PolicyTrainer&) = delete;
@@ -167,7 +167,8 @@ class PolicyTrainer {
   const TrainerRef& ref() const { return trainer_; }
   /// Requests the next averaging group.
   kj::Promise<Result<FormedGroup>> formAveragingGroup(uint64_t after) {
-    return served_.policy->formAveragingGroup(trainer_.session, after, {trainer_.rank, "host", 1});
+    return served_.policy->averaging()->formAveragingGroup(trainer_.session, after,
+                                                           {trainer_.rank, "host", 1});
   }
   void leave() {
     if (!left_) loop_.wait(served_.policy->leave(trainer_.session));

@@ -391,7 +391,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         (x, y), = batches(1)
         steps = 0
         while slow.last_push is None and steps < PERIOD:
-            processes.until("the slow one is notified", lambda: slow._due.done)
+            processes.until("the slow one is notified", lambda: slow._exchanges.due)
             step(models[1], inners[1], x, y)
             steps += 1
         self.assertEqual(steps, 1)

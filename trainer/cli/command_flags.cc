@@ -7,8 +7,8 @@
 #include "common/text/text.h"
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/dataset_list.h"
+#include "trainer/lab/step_times.h"
 #include "trainer/model/model_list.h"
-#include "trainer/simulate/step_times.h"
 
 namespace psd {
 namespace {

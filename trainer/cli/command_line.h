@@ -12,8 +12,8 @@
 #include "trainer/bridge/bridge.h"
 #include "trainer/cli/environment.h"
 #include "trainer/client/client.h"
+#include "trainer/lab/simulation.h"
 #include "trainer/loop/training_loop.h"
-#include "trainer/simulate/simulation.h"
 
 namespace psd {
 

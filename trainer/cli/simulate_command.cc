@@ -14,8 +14,8 @@
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
 #include "trainer/eval/evaluate.h"
+#include "trainer/lab/simulation.h"
 #include "trainer/loop/fit.h"
-#include "trainer/simulate/simulation.h"
 
 namespace psd {
 namespace {

@@ -451,8 +451,14 @@ kj::Promise<Result<RoundDue>> Channel::roundDue(Version version, uint32_t fragme
     const auto first = std::ranges::find(terms_.plan.shards, fragment, &ShardRange::group);
     if (first != terms_.plan.shards.end()) request.setShard(first->id.value);
     return request.send().then([](capnp::Response<schema::RoundDueResult> answer) -> Result<RoundDue> {
-      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-      return answer.isClosing() ? RoundDue::closing : RoundDue::closed;
+      switch (answer.which()) {
+        case schema::RoundDueResult::CLOSING: return RoundDue::closing;
+        case schema::RoundDueResult::CLOSED: return RoundDue::closed;
+        case schema::RoundDueResult::STEPS_DONE: return RoundDue::stepsDone;
+        case schema::RoundDueResult::GROUP_WANTED: return RoundDue::groupWanted;
+        case schema::RoundDueResult::ERROR: return sanitized(wire::readError(answer.getError()));
+      }
+      return Error{ErrorCode::protocolMismatch, "roundDue() has an unknown answer"};
     });
   });
 }

@@ -353,10 +353,11 @@ class Client {
                                                  GradientInfo behind, const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
 
-  /// Under LocalSteps::endsEarly: done when the round that starts from `version` (the first of
-  /// PullInfo::versions of a pull) is about to close without this trainer, or has closed. A newer call ends
-  /// the previous one. An answer that is lost, with its connection or because the daemon's policy has
-  /// changed, is an error after which the caller asks again: this call is not recovered.
+  /// Under LocalSteps::endsEarly or JoinInfo::allReduce: done when the trainer should end its local steps or
+  /// its averaging group, with the reason. `version`, the first of PullInfo::versions of a pull: the one that
+  /// the steps start from. A newer call ends the previous one. An answer that is lost, with its connection or
+  /// because the daemon's policy has changed, is an error after which the caller asks again: this call is not
+  /// recovered.
   virtual Pending<RoundDue> roundDue(Version) = 0;
 
   /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,

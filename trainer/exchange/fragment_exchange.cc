@@ -8,9 +8,9 @@ namespace {
 
 // Plain loops over restrict pointers, which the compiler vectorizes.
 
-/// to = to − by.
-void subtract(uint64_t count, const float* __restrict by, float* __restrict to) {
-  for (uint64_t i = 0; i < count; ++i) to[i] -= by[i];
+/// to = to − rate · by.
+void subtract(uint64_t count, float rate, const float* __restrict by, float* __restrict to) {
+  for (uint64_t i = 0; i < count; ++i) to[i] -= rate * by[i];
 }
 
 /// to = share · to + (1 − share) · other.
@@ -40,13 +40,21 @@ FragmentExchange::FragmentExchange(Client& client, const LocalSteps& local,
 Status FragmentExchange::begin(std::span<float> parameters, std::span<float> spare) {
   parameters_ = parameters;
   spare_ = spare;
+  if (whole()) fragments_.front().elements = {{0, parameters.size()}};
+  return restart();
+}
+
+Status FragmentExchange::restart() {
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(parameters_).wait());
   basis_ = pulled.versions;
-  std::ranges::copy(parameters_, spare_.begin());
+  if (!elastic()) std::ranges::copy(parameters_, spare_.begin());
   for (uint32_t i = 0; i < fragments_.size(); i++) requestRoundDue(i);
   slot_ = openSlot();
+  restarts_ = false;
   return {};
 }
+
+Status FragmentExchange::ready() { return restarts_ ? restart() : Status(); }
 
 uint64_t FragmentExchange::openSlot() const {
   uint64_t open = UINT64_MAX;
@@ -69,9 +77,18 @@ uint64_t FragmentExchange::stepsBefore(uint64_t slot) const {
   return slot == 0 ? 0 : local_.slotEnd(slot - 1);
 }
 
-uint64_t FragmentExchange::progress() const { return stepsBefore(slot_) + stepsOfSlot_; }
+uint64_t FragmentExchange::progress() const {
+  if (!whole()) return stepsBefore(slot_) + stepsOfSlot_;
+  const Fragment& fragment = fragments_.front();
+  return local_.stepsBefore(versionOf(fragment).value) + fragment.steps;
+}
+
+uint64_t FragmentExchange::rounds() const {
+  return whole() ? versionOf(fragments_.front()).value / local_.updatesPerRound : progress() / local_.period;
+}
 
 bool FragmentExchange::slotIsOver() const {
+  if (whole()) return fragments_.front().steps >= local_.period && !fragments_.front().inFlight();
   // If the fragment restarted in the slot's last step, there is nothing to push before the next step.
   return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - stepsBefore(slot_) &&
          fragments_[slot_ % fragments_.size()].steps > 0;
@@ -130,32 +147,61 @@ Status FragmentExchange::handleDueRounds() {
   }
   if (!missed) return {};
   observer_.dropped();
-  return catchUp();
+  if (!whole()) return catchUp();
+  fragments_.front().steps = fragments_.front().samples = 0;
+  restarts_ = true;
+  return {};
 }
 
 void FragmentExchange::requestRoundDue(uint32_t number) {
-  fragments_[number].due = client_.fragmentDue(basis_, number);
+  if (!whole()) {
+    fragments_[number].due = client_.fragmentDue(basis_, number);
+  } else if (local_.endsEarly) {
+    fragments_[number].due = client_.roundDue(basis_.front());
+  }
+}
+
+Status FragmentExchange::meetCentre() {
+  PSD_ASSIGN_OR_RETURN(const PullInfo centre, client_.pull(spare_).wait());
+  basis_ = centre.versions;
+  subtract(spare_.size(), 1, parameters_.data(), spare_.data());
+  subtract(spare_.size(), -static_cast<float>(local_.alpha), spare_.data(), parameters_.data());
+  return {};
 }
 
 Status FragmentExchange::send(uint32_t number) {
   Fragment& fragment = fragments_[number];
-  for (const auto& [begin, count] : fragment.elements) {
-    subtract(count, parameters_.data() + begin, spare_.data() + begin);
+  if (elastic()) {
+    PSD_RETURN_IF_ERROR(meetCentre());
+  } else {
+    for (const auto& [begin, count] : fragment.elements) {
+      subtract(count, 1, parameters_.data() + begin, spare_.data() + begin);
+    }
   }
   const GradientInfo behind{bounded(fragment.samples), bounded(fragment.steps),
                             fragments_.size() > 1 ? std::optional(number) : std::nullopt};
   fragment.push = client_.push(Step{++pushes_}, spare_, behind, basis_);
-  fragment.steps = fragment.samples = fragment.stepsSincePush = 0;
+  fragment.stepsSincePush = 0;
+  if (!whole()) fragment.steps = fragment.samples = 0;
   return {};
 }
 
 Status FragmentExchange::answered(uint32_t number) {
   Fragment& fragment = fragments_[number];
   const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
-  if (!answer.ok()) return answer.error();
+  if (!answer.ok()) {
+    // The steps remain to be pushed: the spare array is again what they started from, up to rounding.
+    if (whole()) subtract(spare_.size(), -1, parameters_.data(), spare_.data());
+    return answer.error();
+  }
   observer_.answered(*answer);
   fragment.late = answer->outcome == PushOutcome::late;
-  fragment.pull = beginPull(number);
+  if (whole()) {
+    fragment.steps = fragment.samples = 0;
+    restarts_ = !elastic();
+  } else {
+    fragment.pull = beginPull(number);
+  }
   return {};
 }
 
@@ -170,6 +216,7 @@ Status FragmentExchange::applyAllResults(uint32_t first) {
 Status FragmentExchange::applyResult(uint32_t number) {
   Fragment& fragment = fragments_[number];
   if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
+  if (!fragment.pull) return {};
   const std::vector<Version> before = basis_;
   PSD_RETURN_IF_ERROR(endPull(number, *std::exchange(fragment.pull, std::nullopt)));
   for (const auto& [begin, count] : fragment.elements) {

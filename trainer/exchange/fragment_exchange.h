@@ -11,12 +11,16 @@
 
 namespace psd {
 
-/// A trainer's exchanges with the daemon under DiLoCo with fragments (Streaming DiLoCo; Douillard et al.
-/// 2025), or with a delay, where local steps continue during an exchange. LocalSteps defines the slots. A
-/// trainer's slot depends only on the versions of the fragments that it has: all trainers exchange the
-/// fragments in the same order, whenever they joined, and cannot deadlock. For a fragment split over several
-/// daemons, each with its own rounds, the version is that of the first daemon. A pull starts once its push is
-/// answered, so that both overlap with local steps. Owned by one thread, like the client, which outlives it.
+/// A trainer's exchanges with the daemon under a policy of local steps: local SGD (also as SlowMo's inner
+/// loop), DiLoCo, and EASGD (Zhang, Choromanska, LeCun 2015). The whole model is one fragment, exchanged
+/// after each period. Owned by one thread, like the client, which outlives it.
+///
+/// With fragments (Streaming DiLoCo; Douillard et al. 2025) or a delay, local steps continue during an
+/// exchange. LocalSteps defines the slots. A trainer's slot depends only on the versions of the fragments
+/// that it has: all trainers exchange the fragments in the same order, whenever they joined, and cannot
+/// deadlock. For a fragment split over several daemons, each with its own rounds, the version is that of the
+/// first daemon. A pull starts once its push is answered, so that both overlap with local steps. Otherwise
+/// the pull waits for ready(): the last exchange of a run needs none.
 class FragmentExchange {
  public:
   /// Callbacks for events.
@@ -34,10 +38,16 @@ class FragmentExchange {
   /// each fragment, the values that its steps started from; during its push, the difference to these; after
   /// it, the pulled values.
   Status begin(std::span<float> parameters, std::span<float> spare);
+  /// Called before each step: pulls the parameters where the last exchange has left that to it.
+  Status ready();
   /// The trainer has taken a local step. `samples`: number of samples in it.
   void stepped(uint32_t samples);
   /// Steps of the run that one trainer has completed.
   uint64_t progress() const;
+  /// Rounds of the run before the one that the steps are for.
+  uint64_t rounds() const;
+  /// By shard: the versions that the steps started from.
+  const std::vector<Version>& versions() const { return basis_; }
   /// Whether exchange() has anything to do.
   bool due(bool last) const;
   /// Called after a step: applies the results of pushes and pushes the fragments that are due. With `last`,
@@ -63,8 +73,11 @@ class FragmentExchange {
     bool inFlight() const { return push || pull; }
   };
 
+  /// Whether steps wait for an exchange, which is of the whole model.
+  bool whole() const { return !local_.streams(); }
+  bool elastic() const { return local_.alpha != 0; }
   /// The fragment's version, and the round that its steps are for, at the first daemon that has a part of it.
-  Version versionOf(const Fragment& fragment) const { return basis_[fragment.shards.front()]; }
+  Version versionOf(const Fragment& fragment) const { return basis_[whole() ? 0 : fragment.shards.front()]; }
   uint64_t roundOf(const Fragment& fragment) const {
     return versionOf(fragment).value + (fragment.inFlight() ? 1 : 0);
   }
@@ -81,8 +94,12 @@ class FragmentExchange {
   /// closing, and drops the steps for one that has closed.
   Status handleDueRounds();
   void requestRoundDue(uint32_t number);
+  /// Pulls the whole model, from which the next steps start.
+  Status restart();
   Status send(uint32_t number);
-  /// Waits for the answer to a push, and starts to pull the result.
+  /// EASGD: pulls the centre, and moves the parameters towards it by the difference, which is then pushed.
+  Status meetCentre();
+  /// Waits for the answer to a push, and starts to pull the result; of a whole model in ready().
   Status answered(uint32_t number);
   /// Waits for the result of a push, and applies it to the parameters.
   Status applyResult(uint32_t number);
@@ -101,7 +118,8 @@ class FragmentExchange {
   const Observer observer_;
   std::vector<Fragment> fragments_;
   std::span<float> parameters_, spare_;  // set by begin()
-  std::vector<Version> basis_;           // by shard: the versions that the steps started from
+  std::vector<Version> basis_;           // see versions()
+  bool restarts_ = false;                // the next step starts from a pull
   uint64_t pushes_ = 0;                  // number of pushes started
   uint64_t slot_ = 0;
   uint64_t stepsOfSlot_ = 0;

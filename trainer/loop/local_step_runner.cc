@@ -1,78 +1,42 @@
 #include "trainer/loop/local_step_runner.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "trainer/loop/non_finite.h"
+
 namespace psd {
-namespace {
 
-/// to −= rate · by. Plain loops over restricted pointers, which the compiler vectorises.
-void subtract(size_t count, float rate, const float* __restrict by, float* __restrict to) {
-  for (size_t i = 0; i < count; ++i) to[i] -= rate * by[i];
-}
-
-}  // namespace
-
-Status LocalStepRunner::pull(std::span<float> into) {
-  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(into).wait());
-  basis_ = pulled.versions;
-  return {};
-}
+LocalStepRunner::LocalStepRunner(Client& client, Model& model, const LocalSteps& local,
+                                 const std::vector<ShardRange>& shards, FragmentExchange::Observer observer)
+    : model_(model),
+      optimizer_(local.inner.value_or(InnerOptimizer{.rate = local.rate})),
+      inner_(optimizer_),
+      exchange_(client, local, shards, std::move(observer)) {}
 
 Status LocalStepRunner::begin() {
-  if (steps_ != 0 || (begun_ && elastic())) return {};
-  begun_ = true;
-  PSD_RETURN_IF_ERROR(pull(model_.parameters()));
-  if (!elastic()) std::ranges::copy(model_.parameters(), model_.spareParameters().begin());
-  if (local_.endsEarly) call_ = client_.roundDue(basis_.front());
-  due_.reset();
-  return {};
+  if (std::exchange(begun_, true)) return exchange_.ready();
+  return exchange_.begin(model_.parameters(), model_.spareParameters());
 }
 
 double LocalStepRunner::step(uint32_t samples) {
-  const InnerOptimizer optimizer = optimizerOf(local_);
-  ++steps_;
-  samples_ += samples;
-  const uint64_t version = basis_.empty() ? 0 : basis_.front().value;
-  const double rate = optimizer.rateAt(local_.inner ? local_.stepsBefore(version) + steps_ : steps_);
+  exchange_.stepped(samples);
+  const double rate = optimizer_.rateAt(exchange_.progress());
   inner_.step(rate, model_.gradients(), model_.parameters());
   return rate;
 }
 
-std::optional<RoundDue> LocalStepRunner::roundDue() {
-  if (!call_ || !call_->done()) return due_;
-  const Result<RoundDue> answer = call_->wait();
-  call_.reset();
-  if (answer.ok()) {
-    due_ = *answer;
-  } else {
-    call_ = client_.roundDue(basis_.front());
-  }
-  return due_;
-}
+Status LocalStepRunner::exchange(bool last) { return withLocation(exchange_.exchange(last)); }
 
-bool LocalStepRunner::due(bool last) {
-  return steps_ == local_.period || last || roundDue() == RoundDue::closing;
-}
+Status LocalStepRunner::settle() { return withLocation(exchange_.settle()); }
 
-bool LocalStepRunner::dropLateSteps() {
-  if (roundDue() != RoundDue::closed) return false;
-  steps_ = samples_ = 0;
-  return true;
-}
-
-Result<Pending<PushInfo>> LocalStepRunner::exchange(uint64_t number) {
-  const std::span<float> w = model_.parameters(), difference = model_.spareParameters();
-  if (elastic()) PSD_RETURN_IF_ERROR(pull(difference));
-  // The previous contents (EASGD: the center; otherwise the start of these steps) minus the current
-  // parameters.
-  subtract(w.size(), 1.f, w.data(), difference.data());
-  if (elastic()) subtract(w.size(), -static_cast<float>(local_.alpha), difference.data(), w.data());
-  const auto count = [](uint64_t& value) {
-    return static_cast<uint32_t>(std::min<uint64_t>(std::exchange(value, 0), UINT32_MAX));
-  };
-  const uint32_t samples = count(samples_), steps = count(steps_);
-  return client_.push(Step{number}, difference, {samples, steps}, basis_);
+Status LocalStepRunner::withLocation(Status status) {
+  if (status.ok() || status.error().code != ErrorCode::nonFinite) return status;
+  static_cast<void>(exchange_.settle());  // pulls in flight write the values examined below
+  const std::string where = describeNonFinite(model_.spec(), model_.spareParameters());
+  if (where.empty()) return status;
+  return {ErrorCode::nonFinite,
+          "after local steps " + where + ", so the update was rejected; a lower learning rate may help"};
 }
 
 }  // namespace psd

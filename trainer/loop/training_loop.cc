@@ -36,21 +36,17 @@ Result<JoinInfo> TrainingLoop::join() {
                                     [this] { return newestParameters(); }));
   if (info.allReduce.timeout.count() > 0) {
     PSD_RETURN_IF_ERROR(checkAveraging(info));
-    averaged_.emplace(client_, model_, *options_.averaging, info.allReduce);
+    steps_.emplace<AveragedSteps>(client_, model_, *options_.averaging, info.allReduce);
   } else if (info.pullTransport == "cuda") {
     PSD_RETURN_IF_ERROR(model_.moveArraysToDevice());
     client_.useDeviceMemory();
   }
   if (info.local.period != 0) {
     PSD_RETURN_IF_ERROR(checkLocalSteps(info));
-    if (info.local.streams()) {
-      fragments_.emplace(
-          client_, model_, info.local, info.shards,
-          FragmentExchange::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
-                                     [this] { tally_.addDropped(); }});
-    } else {
-      localSteps_.emplace(client_, model_, info.local);
-    }
+    steps_.emplace<LocalStepRunner>(
+        client_, model_, info.local, info.shards,
+        FragmentExchange::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
+                                   [this] { tally_.addDropped(); }});
   }
   if (options_.membership.anyRank) {
     options_.membership = {info.rank, info.worldSize};
@@ -94,7 +90,8 @@ Status TrainingLoop::checkAveraging(const JoinInfo& info) const {
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
-  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || localSteps_ || fragments_));
+  auto* const local = std::get_if<LocalStepRunner>(&steps_);
+  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || local));
   Result<bool> interrupted = runSteps(observers, shouldStop);
   const auto isInterrupt = [](const Error& error) { return error.code == ErrorCode::interrupted; };
   if (!interrupted.ok() && isInterrupt(interrupted.error())) interrupted = true;
@@ -105,7 +102,7 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
   }
   Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
   pushes_.abandon();
-  if (const Status settled = fragments_ ? fragments_->settle() : Status(); answered.ok()) answered = settled;
+  if (const Status settled = local ? local->settle() : Status(); answered.ok()) answered = settled;
   PSD_RETURN_IF_ERROR(interrupted);
   const bool unanswered = !answered.ok() && isInterrupt(answered.error());
   if (!answered.ok() && !unanswered) return answered.error();
@@ -118,14 +115,7 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
     if (shouldStop()) return true;
     PSD_ASSIGN_OR_RETURN(const bool more, takeStep(step));
     if (!more) return false;
-    if (localSteps_ || fragments_) {
-      PSD_RETURN_IF_ERROR(takeLocalStep());
-    } else if (averaged_) {
-      PSD_RETURN_IF_ERROR(takeAveragedStep(*averaged_));
-    } else {
-      PSD_RETURN_IF_ERROR(takeParameters());
-      PSD_RETURN_IF_ERROR(computeAndPush());
-    }
+    PSD_RETURN_IF_ERROR(std::visit([this](auto& how) { return take(how); }, steps_));
     const StepReport& report = input_.report;
     samples_.addComputeTime(report.samples, report.computeSeconds);
     tally_.addStep(report);
@@ -169,6 +159,11 @@ void TrainingLoop::beginPull(Input& input, std::span<float> destination) {
   }
 }
 
+Status TrainingLoop::take(std::monostate) {
+  PSD_RETURN_IF_ERROR(takeParameters());
+  return computeAndPush();
+}
+
 Status TrainingLoop::takeParameters() {
   StepReport& report = input_.report;
   const bool spare = input_.pull.has_value();
@@ -210,43 +205,23 @@ Status TrainingLoop::computeAndPush() {
   return {};
 }
 
-Status TrainingLoop::takeLocalStep() {
+Status TrainingLoop::take(LocalStepRunner& local) {
   StepReport& report = input_.report;
   Stopwatch stopwatch;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
-  const Status begun = fragments_ ? fragments_->begin() : localSteps_->begin();
-  if (!begun.ok()) return here(begun.error());
+  if (const Status begun = local.begin(); !begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
   fillBatch(input_);
   const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
-  report.rate = fragments_ ? fragments_->step(report.samples) : localSteps_->step(report.samples);
+  report.rate = local.step(report.samples);
   report.loss = *loss;
   report.computeSeconds = stopwatch.lap();
-  PSD_RETURN_IF_ERROR(exchange());
+  const Status exchanged = local.exchange(report.step == report.totalSteps);
+  if (!exchanged.ok()) return here(exchanged.error());
   report.pushSeconds = stopwatch.lap();
   tally_.describe(report);
   report.gradientBytes = model_.gradients().size_bytes();
-  return {};
-}
-
-Status TrainingLoop::exchange() {
-  const StepReport& report = input_.report;
-  const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
-  const bool last = report.step == report.totalSteps;
-  if (fragments_) {
-    const Status exchanged = fragments_->exchange(last);
-    return exchanged.ok() ? exchanged : here(exchanged.error());
-  }
-  if (localSteps_->dropLateSteps()) {
-    tally_.addDropped();
-  } else if (localSteps_->due(last)) {
-    Result<Pending<PushInfo>> answer = localSteps_->exchange(++exchanges_);
-    if (!answer.ok()) return here(answer.error());
-    pushes_.add(
-        {report.step, report.epoch, report.loss, model_.spareParameters(), nullptr, *std::move(answer)});
-    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
-  }
   return {};
 }
 
@@ -263,7 +238,7 @@ Status TrainingLoop::pullRows() {
   return {};
 }
 
-Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
+Status TrainingLoop::take(AveragedSteps& averaged) {
   StepReport& report = input_.report;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
   fillBatch(input_);
@@ -279,7 +254,8 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
     if (!loss.ok()) return here(loss.error());
     report.loss = *loss;
     report.computeSeconds += stopwatch.lap();
-    const auto outcome = averaged.step(report.samples, report.step == report.totalSteps, Step{++exchanges_});
+    const auto outcome =
+        averaged.step(report.samples, report.step == report.totalSteps, Step{++averagedPushes_});
     if (!outcome.ok()) return here(outcome.error());
     report.pushSeconds += stopwatch.lap();
     counted = outcome->counted;
@@ -293,7 +269,7 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
                  report.loss,
                  {},
                  input_.rows,
-                 client_.push(Step{++exchanges_}, {}, report.samples, basis_, input_.rows.get())});
+                 client_.push(Step{++averagedPushes_}, {}, report.samples, basis_, input_.rows.get())});
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
     report.pushSeconds += stopwatch.seconds();
   }

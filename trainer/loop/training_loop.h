@@ -4,13 +4,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "common/status/status.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/loop/averaged_steps.h"
-#include "trainer/loop/fragment_steps.h"
 #include "trainer/loop/local_step_runner.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/loop_options.h"
@@ -64,18 +64,18 @@ class TrainingLoop {
   void fillBatch(Input& input);
   /// Fills the batch and starts a pull of its rows and of the parameters, into `destination`.
   void beginPull(Input& input, std::span<float> destination);
+  /// One step without the others' gradients: pull, compute, push. Errors of a step name it.
+  Status take(std::monostate);
+  /// A step under a policy of local steps.
+  Status take(LocalStepRunner& local);
+  /// A step under allreduce.
+  Status take(AveragedSteps& averaged);
   /// Waits for the parameters and rows of the step and, with prefetch, starts the pull for the next one.
   Status takeParameters();
   Status prefetch();
   /// Computes the gradient of the step and pushes it. Fills the seconds, loss and staleness of the report.
   /// Errors name the step.
   Status computeAndPush();
-  /// A step under a policy of local steps, in place of takeParameters() and computeAndPush().
-  Status takeLocalStep();
-  /// The exchange after such a step, if one is due.
-  Status exchange();
-  /// A step under allreduce, in place of takeParameters() and computeAndPush(). Errors name the step.
-  Status takeAveragedStep(AveragedSteps& averaged);
   /// Pulls the rows of the batch, whose lookups are set.
   Status pullRows();
   Result<double> beginPush();
@@ -95,11 +95,8 @@ class TrainingLoop {
   std::vector<Version> basis_;  ///< of model_.parameters() and the rows of input_
   Tally tally_;
   PushesInFlight pushes_;
-  // Set under a policy of local steps: one of the first two; under allreduce: the third.
-  std::optional<LocalStepRunner> localSteps_;
-  std::optional<FragmentSteps> fragments_;
-  std::optional<AveragedSteps> averaged_;
-  uint64_t exchanges_ = 0;  ///< started by one of these
+  std::variant<std::monostate, LocalStepRunner, AveragedSteps> steps_;  ///< as the policy has them taken
+  uint64_t averagedPushes_ = 0;                                         ///< started under allreduce
 };
 
 }  // namespace psd

@@ -222,7 +222,8 @@ void bindCalls(nb::module_& m) {
   nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call in progress.")
       .def_prop_ro("done", &PythonPending<RoundDue>::done)
       .def("wait", [](PythonPending<RoundDue>& pending) {
-        return pending.wait() == RoundDue::closing ? "closing" : "closed";
+        const RoundDue due = pending.wait();
+        return due == RoundDue::closing ? "closing" : due == RoundDue::closed ? "closed" : "steps_done";
       });
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends final elements of its gradient while others are computed.")
@@ -236,13 +237,15 @@ void bindCalls(nb::module_& m) {
 }
 
 void bindFragments(nb::module_& m) {
-  nb::class_<PythonFragments>(m, "FragmentExchange",
-                              "A trainer's exchanges under a policy with fragments or a delay.")
+  nb::class_<PythonFragments>(m, "FragmentExchange", "A trainer's exchanges under a policy of local steps.")
       .def("begin", &PythonFragments::begin)
       .def("stepped", &PythonFragments::stepped, "samples"_a)
+      .def_prop_ro("due", &PythonFragments::due)
       .def("exchange", &PythonFragments::exchange, "last"_a)
       .def("settle", &PythonFragments::settle)
       .def_prop_ro("progress", &PythonFragments::progress)
+      .def_prop_ro("rounds", &PythonFragments::rounds)
+      .def_prop_ro("versions", &PythonFragments::versions)
       .def_prop_ro("last_push", &PythonFragments::lastPush)
       .def_prop_ro("late", &PythonFragments::late);
 }

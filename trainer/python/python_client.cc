@@ -267,12 +267,12 @@ PythonPending<RoundDue> PythonClient::roundDue(Version version) {
 }
 
 PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare) {
-  if (!joined_.local.streams()) {
-    raise({ErrorCode::invalidArgument, "the daemon's policy has neither fragments nor a delay"});
+  if (joined_.local.period == 0) {
+    raise({ErrorCode::invalidArgument, "the daemon's policy has no local steps"});
   }
   if (device_) {
     raise({ErrorCode::invalidArgument,
-           "fragments are exchanged in host memory: make a psd.Client without `device` for that"});
+           "local steps are exchanged in host memory: make a psd.Client without `device` for that"});
   }
   const Values own = valuesOf(parameters, "parameters"), other = valuesOf(spare, "spare");
   const uint64_t elements = joined_.shards.back().begin + joined_.shards.back().count;

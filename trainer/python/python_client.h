@@ -133,7 +133,7 @@ class PythonClient {
   PythonPending<PushInfo> beginPush(const PushArguments& arguments);
   PythonPartialPush partialPush(const PushArguments& arguments);
   PythonPending<RoundDue> roundDue(Version version);
-  /// Under a policy with fragments, after join(). `parameters`: the array passed to join(), with which a
+  /// Under a policy of local steps, after join(). `parameters`: the array passed to join(), with which a
   /// daemon that has lost its model is initialized.
   PythonFragments fragments(nanobind::handle parameters, nanobind::handle spare);
   AssignedSamples takeSamples(const SamplesRequest& request);

@@ -39,8 +39,15 @@ bool PythonFragments::stepped(uint32_t samples) {
   });
 }
 
+bool PythonFragments::due() {
+  return run([](State& state) { return state.exchange->due(false); });
+}
+
 void PythonFragments::exchange(bool last) {
-  check(run([last](State& state) { return state.exchange->exchange(last); }));
+  check(run([last](State& state) {
+    const Status exchanged = state.exchange->exchange(last);
+    return exchanged.ok() ? state.exchange->ready() : exchanged;
+  }));
 }
 
 void PythonFragments::settle() {
@@ -49,6 +56,18 @@ void PythonFragments::settle() {
 
 uint64_t PythonFragments::progress() {
   return run([](State& state) { return state.exchange->progress(); });
+}
+
+uint64_t PythonFragments::rounds() {
+  return run([](State& state) { return state.exchange->rounds(); });
+}
+
+std::vector<uint64_t> PythonFragments::versions() {
+  return run([](State& state) {
+    std::vector<uint64_t> numbers;
+    for (const Version version : state.exchange->versions()) numbers.push_back(version.value);
+    return numbers;
+  });
 }
 
 std::optional<PushInfo> PythonFragments::lastPush() {

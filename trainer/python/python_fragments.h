@@ -11,7 +11,8 @@
 
 namespace psd::python {
 
-/// A FragmentExchange for Python, which keeps its arrays alive. With the GIL.
+/// A FragmentExchange for Python, which keeps its arrays alive; after an exchange its array has the values
+/// for the next step. With the GIL.
 class PythonFragments {
  public:
   /// `info`: the result of join(). Both arrays must be aligned.
@@ -24,9 +25,12 @@ class PythonFragments {
   void begin();
   /// Counts a step; returns whether an exchange is due.
   bool stepped(uint32_t samples);
+  bool due();
   void exchange(bool last);
   void settle();
   uint64_t progress();
+  uint64_t rounds();
+  std::vector<uint64_t> versions();
 
   /// The outcome of the last push that was answered.
   std::optional<PushInfo> lastPush();

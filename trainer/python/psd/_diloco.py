@@ -8,7 +8,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 
 from . import _arguments, _psd, _served
@@ -17,7 +16,7 @@ from ._pace import Pace
 from ._parameters import LoadRefused, check_dtypes, check_requires_grad, check_shapes, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, log_replaced
-from .errors import Error, InvalidArgument, NonFinite
+from .errors import InvalidArgument, NonFinite
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,9 +29,10 @@ _TOKENS_MAX = 1 << 40
 
 
 class _ClosedState(NamedTuple):
-    """The state of a learner with fragments after close(), when its exchanges are closed, too."""
+    """The state of a learner after close(), when its exchanges are closed, too."""
 
     progress: int
+    rounds: int
     late: int
     last_push: _psd.PushInfo | None
 
@@ -107,29 +107,24 @@ class DiLoCo(Training):
         self.samples, self.tokens = samples, tokens
         if sync_every is not None:
             sync_every = _arguments.count("sync_every", sync_every)
-        self._late = 0
-        self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda
         self._rates: list[Any] = []  # the newest ones of lr_lambda
-        self._steps = self._samples = 0  # since the last exchange
-        self._due: _psd.PendingRoundDue | None = None
-        self._fragments: _psd.FragmentExchange | None = None  # if the policy has fragments or a delay
-        self._closed_state: _ClosedState | None = None  # with fragments: the state after the last exchange
+        self._exchanges: _psd.FragmentExchange
+        self._closed_state: _ClosedState  # the state after the last exchange
         self._closed = False
         self._hooks: list[Any] = []
         self._call: types.FrameType | None = None  # of the optimizer's step(), while it runs
         self._versions: list[int] = []  # of the parameters, after the last step or exchange
         self._warned_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
-        # _start: the parameters at the start of the round, with which a daemon that lost its model is initialized. _difference: what
-        # the steps have changed. With fragments: the learner's parameters as of the last exchange, and a spare array.
-        self._start, self._difference = self.model.zeros(), self.model.zeros()
-        self._start_of, self._difference_of = self._views(self._start), self._views(self._difference)
+        # The parameters as of the last exchange, with which a daemon that lost its model is initialized, and a spare array.
+        self._values, self._spare = self.model.zeros(), self.model.zeros()
+        self._values_of = {key: torch.from_numpy(view) for key, view in self.model.views(self._values).items()}
         for key, parameter in self._parameters.items():
-            self._start_of[key].copy_(parameter.detach())
+            self._values_of[key].copy_(parameter.detach())
         self.client = Client(server, **options)
         try:
-            self._info = self.client.join(self.model, self._start, rank, world_size)
+            self._info = self.client.join(self.model, self._values, rank, world_size)
             self._check(sync_every)
             self._pace = Pace(self.client)
             self._begin()
@@ -166,14 +161,12 @@ class DiLoCo(Training):
     @property
     def late(self) -> int:
         """How often this learner's difference was discarded because its round had closed."""
-        told = self._fragment_state()
-        return self._late if told is None else told.late
+        return self._state().late
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
         """The outcome of the last exchange that was answered: a psd.PushInfo."""
-        told = self._fragment_state()
-        return self._last_push if told is None else told.last_push
+        return self._state().last_push
 
     @property
     def sync_every(self) -> int:
@@ -184,36 +177,17 @@ class DiLoCo(Training):
     def rounds(self) -> int:
         """Rounds of the run, of all learners, before the round that this learner computes for. Under `async_diloco` one
         round is as many exchanges as the daemon's `policy.learners`, or its `optimizer.delay`, says."""
-        if (told := self._fragment_state()) is not None:
-            return told.progress // self.sync_every
-        return self.client.versions[0] // self._info.local_arrivals
+        return self._state().rounds
 
     @property
     def progress(self) -> int:
         """Inner steps of the run so far: those of its rounds, and this learner's since."""
-        if (told := self._fragment_state()) is not None:
-            return told.progress
-        return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
+        return self._state().progress
 
     def sync(self) -> None:
         """Exchanges now, unless there were no steps since the last exchange. Waits for the round."""
-        if self._closed:
-            return
-        if self._fragments is not None:
-            self._exchange_fragments(last=True)
-            return
-        if self._steps == 0:
-            return
-        self._check_module()
-        with torch.no_grad():
-            for key, parameter in self._parameters.items():
-                difference = self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
-                if not torch.isfinite(difference).all():
-                    raise NonFinite(f"after {self._steps} step(s) of the inner optimizer the parameter '{key}' is NaN or infinite")
-        self._last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
-        if self._last_push.outcome != "applied":
-            self._late += 1
-        self._start_round()
+        if not self._closed:
+            self._exchange(last=True)
 
     def close(self) -> None:
         """Exchanges the remaining steps, leaves and closes the connection. The model keeps its parameters."""
@@ -237,8 +211,8 @@ class DiLoCo(Training):
             hook.remove()
         _served.release(self, self._parameters)
 
-    def _fragment_state(self) -> _psd.FragmentExchange | _ClosedState | None:
-        return self._closed_state if self._closed else self._fragments
+    def _state(self) -> _psd.FragmentExchange | _ClosedState:
+        return self._closed_state if self._closed else self._exchanges
 
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.DiLoCo cannot be pickled: it is a connection; make one in each process")
@@ -253,20 +227,13 @@ class DiLoCo(Training):
             raise InvalidArgument(f"sync_every is {sync_every}, and the daemon's policy.period {info.local_period}, which all "
                                   "learners share: leave sync_every out, or change the period")
 
-    def _views(self, flat: np.ndarray) -> dict[str, torch.Tensor]:
-        return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
-
     def _begin(self) -> None:
-        if self._info.streams:
-            fragments = self.client.fragments(self._start, self._difference)
-            fragments.begin()
-            self._fragments = fragments
-            self._note()
-        else:
-            self._pull()
+        self._exchanges = self.client.fragments(self._values, self._spare)
+        self._exchanges.begin()
+        self._note()
         if not self._info.initialized_model and not all(
-                torch.equal(self._start_of[key], parameter.detach().cpu()) for key, parameter in self._parameters.items()):
-            log_replaced("the module", self.client.versions or [self.progress])
+                torch.equal(self._values_of[key], parameter.detach().cpu()) for key, parameter in self._parameters.items()):
+            log_replaced("the module", self._exchanges.versions)
         self._adopt()
 
     def _attach(self) -> None:
@@ -279,7 +246,7 @@ class DiLoCo(Training):
     @torch.no_grad()
     def _adopt(self) -> None:
         for key, parameter in self._parameters.items():
-            parameter.copy_(self._start_of[key])
+            parameter.copy_(self._values_of[key])
         self._note_versions()
 
     def _check_parameters(self) -> None:
@@ -309,39 +276,19 @@ class DiLoCo(Training):
                              "intended for clipping of weights; load other values before the learner is made", key)
                 return
 
-    def _exchange_fragments(self, last: bool) -> None:
-        assert self._fragments is not None
+    def _exchange(self, last: bool) -> None:
         self._check_module()
         with torch.no_grad():
             for key, parameter in self._parameters.items():
-                if not torch.isfinite(self._start_of[key].copy_(parameter.detach())).all():
+                if not torch.isfinite(self._values_of[key].copy_(parameter.detach())).all():
                     raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
-        self._fragments.exchange(last)
+        self._exchanges.exchange(last)
         self._adopt()
         self._note()
 
     def _note(self) -> None:
-        assert self._fragments is not None
-        self._closed_state = _ClosedState(self._fragments.progress, self._fragments.late, self._fragments.last_push)
-
-    def _start_round(self) -> None:
-        self._pull()
-        self._adopt()
-
-    def _pull(self) -> None:
-        self.client.pull(self._start)
-        self._steps = self._samples = 0
-        self._due = self.client.round_due() if self._info.ends_early else None
-
-    def _round_state(self) -> str | None:
-        """The state of the round: "closing", "closed", or None while it is open."""
-        if self._due is None or not self._due.done:
-            return None
-        try:
-            return self._due.wait()
-        except Error:  # the connection broke, which the next exchange reports
-            self._due = self.client.round_due()
-            return None
+        now = self._exchanges
+        self._closed_state = _ClosedState(now.progress, now.rounds, now.late, now.last_push)
 
     def _set_rates(self) -> None:
         assert self._lr_lambda is not None
@@ -380,19 +327,6 @@ class DiLoCo(Training):
         self._note_versions()
 
     def _stepped(self) -> None:
-        if self._fragments is not None:
-            if self._fragments.stepped(self.samples):
-                self._exchange_fragments(last=False)
-        else:
-            self._count_step()
+        if self._exchanges.stepped(self.samples):
+            self._exchange(last=False)
         self._pace.stepped(self.samples, self.tokens, self.progress)
-
-    def _count_step(self) -> None:
-        self._steps += 1
-        self._samples += self.samples
-        due = self._round_state()
-        if due == "closed":
-            self._late += 1
-            self._start_round()
-        elif due == "closing" or self._steps >= self.sync_every:
-            self.sync()

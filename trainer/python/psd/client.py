@@ -271,18 +271,17 @@ class Client:
         return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
 
     def round_due(self) -> _psd.PendingRoundDue:
-        """Under a policy whose rounds close after a grace period (info.ends_early): a call that is done when the round
-        that started with the last pull is about to close without this trainer ("closing"), or has closed ("closed").
-        After an error call this again."""
+        """Under a policy that ends local steps early (info.ends_early): a call that is done when the round that started
+        with the last pull is about to close without this trainer ("closing"), when it has closed ("closed"), or,
+        without rounds, when the trainer has taken its number of steps ("steps_done"). After an error call this again."""
         if not self.versions:
             raise InvalidArgument("round_due() before the first pull(): the round is the one that starts with it")
         return self._client.round_due(self.versions[0])
 
     def fragments(self, parameters: np.ndarray, spare: np.ndarray) -> _psd.FragmentExchange:
-        """The exchanges of this trainer under a policy with fragments or a delay (info.streams), after join(). begin()
-        fills `parameters`, the array that was passed to join(). stepped(samples) counts a step and returns whether
-        exchange(last) must be called, which reads and writes `parameters`. `spare` is another such array, from
-        model.zeros()."""
+        """The exchanges of this trainer under a policy of local steps, after join(). begin() fills `parameters`, the array
+        that was passed to join(). stepped(samples) counts a step and returns whether exchange(last) is due, which
+        reads and writes `parameters`. `spare` is another such array, from model.zeros()."""
         self._check_model("fragments()")
         return self._client.fragments(parameters, spare)
 

@@ -9,6 +9,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "common/types/bridge.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 
@@ -131,6 +132,18 @@ struct World {
   DaemonMetrics metrics;
   Coordinator coordinator;
 };
+
+TEST_CASE("the session of a bridge says so, also when it resumes") {
+  World world;
+  CHECK_FALSE(world.mustJoin(0, 1, 5).trainer.bridges);
+  const Candidate bridge{.rank = kBridgeRank, .incarnation = 7, .bridges = true};
+  for (const bool resumed : {false, true}) {
+    const auto grant = world.loop.wait(world.coordinator.join(bridge, {}, kModel));
+    PSD_REQUIRE_OK(grant);
+    CHECK(grant->resumed == resumed);
+    CHECK(grant->trainer.bridges);
+  }
+}
 
 TEST_CASE("Coordinator: values that a trainer had at a previous daemon are reported with its step") {
   World world;

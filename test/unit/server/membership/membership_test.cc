@@ -47,11 +47,11 @@ TEST_CASE("a roster takes each rank once, in any order") {
 
 TEST_CASE("a bridge joins beside the trainers, and no world size counts it") {
   Roster roster(2);
-  Candidate bridge{.host = "node-7", .pid = 9, .incarnation = 5, .bridges = true};
+  Candidate bridge{.rank = kBridgeRank, .host = "node-7", .pid = 9, .incarnation = 5, .bridges = true};
   PSD_REQUIRE_OK(roster.place(bridge));
-  CHECK(bridge.rank == kBridgeRank);
   const auto session = roster.join(bridge);
   PSD_REQUIRE_OK(session);
+  CHECK(roster.hasBridge());
   CHECK(roster.trainers() == 0);
   CHECK_FALSE(roster.everyoneDone());
   const SessionId zero = joined(roster, 0, 2), one = joined(roster, 1, 2);

@@ -114,7 +114,7 @@ class GroupClient final : public FakeClient {
      public:
       explicit Wanted(GroupDaemon& daemon) : daemon_(daemon) {}
       bool done() const override { return daemon_.wanted(); }
-      Result<RoundDue> wait() override { return RoundDue::closing; }
+      Result<RoundDue> wait() override { return RoundDue::groupWanted; }
 
      private:
       GroupDaemon& daemon_;

@@ -9,6 +9,7 @@
 #include "test/unit/trainer/client/fake_client.h"
 #include "test/unit/trainer/model/softmax_model.h"
 #include "trainer/dataset/synthetic.h"
+#include "trainer/exchange/fragment_exchange.h"
 #include "trainer/loop/training_loop.h"
 
 namespace psd::own_steps_test {
@@ -140,10 +141,11 @@ TEST_CASE("if several pushes make a round of the run, the rate follows that many
 }
 
 TEST_CASE("when the round is about to close a learner pushes what it has, and drops it if it has closed") {
+  const RoundDue why = GENERATE(RoundDue::closing, RoundDue::stepsDone);
   FakeDaemon daemon;
   daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = kRate}, .endsEarly = true};
   daemon.learningRate = 1;
-  daemon.dues = {RoundDue::closing, std::nullopt, RoundDue::closed};
+  daemon.dues = {why, std::nullopt, RoundDue::closed};
   FakeClient client(daemon);
   SoftmaxModel model;
   const auto data = makeSynthetic(kSamples, Split::train, 1);
@@ -175,6 +177,32 @@ TEST_CASE("local steps do not overlap with transfers") {
           "--inflight and --prefetch cannot be combined with policy fake, under which trainers take local "
           "steps");
   }
+}
+
+TEST_CASE("steps whose exchange fails are part of the next one") {
+  FakeDaemon daemon;
+  daemon.local = {2, kRate, 0};
+  daemon.learningRate = 1;
+  daemon.values = {8, 8};
+  daemon.failPushAtStep = 1;
+  daemon.failure = {ErrorCode::notReady, "too few"};
+  FakeClient client(daemon);
+  std::vector<float> parameters(2), spare(2);
+  FragmentExchange exchange(client, daemon.local, {}, {[](const PushInfo&) {}, [] {}});
+  PSD_REQUIRE_OK(exchange.begin(parameters, spare));
+  const auto step = [&](float to) {
+    std::ranges::fill(parameters, to);
+    exchange.stepped(kBatch);
+    return exchange.due(false) ? exchange.exchange(false) : Status();
+  };
+  PSD_REQUIRE_OK(step(7));
+  CHECK(step(6).error().code == ErrorCode::notReady);
+  PSD_REQUIRE_OK(step(5));
+  CHECK(daemon.localSteps == std::vector<uint32_t>{3});
+  CHECK(daemon.samples == std::vector<uint32_t>{3 * kBatch});
+  CHECK(daemon.values == std::vector<float>{5, 5});
+  PSD_REQUIRE_OK(exchange.ready());
+  CHECK(exchange.progress() == 2);  // as the daemon counts its one round
 }
 
 TEST_CASE("an exchange that is rejected ends the run and names its step") {

@@ -1,4 +1,4 @@
-#include "trainer/simulate/step_times.h"
+#include "trainer/lab/step_times.h"
 
 #include <cmath>
 #include <optional>

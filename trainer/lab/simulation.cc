@@ -1,13 +1,13 @@
-#include "trainer/simulate/simulation.h"
+#include "trainer/lab/simulation.h"
 
 #include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "trainer/lab/scheduled_client.h"
+#include "trainer/lab/virtual_model.h"
 #include "trainer/loop/training_loop.h"
-#include "trainer/simulate/scheduled_client.h"
-#include "trainer/simulate/virtual_model.h"
 
 namespace psd {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/simulate/virtual_model.h"
+#include "trainer/lab/virtual_model.h"
 
 #include <algorithm>
 #include <new>

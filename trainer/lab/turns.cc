@@ -1,4 +1,4 @@
-#include "trainer/simulate/turns.h"
+#include "trainer/lab/turns.h"
 
 namespace psd {
 

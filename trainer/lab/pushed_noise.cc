@@ -1,4 +1,4 @@
-#include "trainer/simulate/pushed_noise.h"
+#include "trainer/lab/pushed_noise.h"
 
 #include <cmath>
 #include <numbers>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "trainer/client/client.h"
-#include "trainer/simulate/pushed_noise.h"
-#include "trainer/simulate/turns.h"
-#include "trainer/simulate/virtual_paces.h"
+#include "trainer/lab/pushed_noise.h"
+#include "trainer/lab/turns.h"
+#include "trainer/lab/virtual_paces.h"
 
 namespace psd {
 

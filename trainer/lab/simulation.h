@@ -10,12 +10,12 @@
 #include "common/status/status.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset.h"
+#include "trainer/lab/step_times.h"
+#include "trainer/lab/turns.h"
+#include "trainer/lab/virtual_paces.h"
 #include "trainer/loop/loop_options.h"
 #include "trainer/loop/tally.h"
 #include "trainer/model/model.h"
-#include "trainer/simulate/step_times.h"
-#include "trainer/simulate/turns.h"
-#include "trainer/simulate/virtual_paces.h"
 
 namespace psd {
 

@@ -6,7 +6,7 @@
 #include "common/types/ids.h"
 #include "common/types/learner_paces.h"
 #include "trainer/client/client.h"
-#include "trainer/simulate/turns.h"
+#include "trainer/lab/turns.h"
 
 namespace psd {
 

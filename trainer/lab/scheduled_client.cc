@@ -1,4 +1,4 @@
-#include "trainer/simulate/scheduled_client.h"
+#include "trainer/lab/scheduled_client.h"
 
 namespace psd {
 namespace {
@@ -31,7 +31,7 @@ class VirtualRoundDue final : public Pending<RoundDue>::Impl {
 
   bool done() const override { return paces_.due(rank_); }
   bool finished() const override { return true; }
-  Result<RoundDue> wait() override { return RoundDue::closing; }  // called only once done()
+  Result<RoundDue> wait() override { return RoundDue::stepsDone; }  // called only once done()
 
  private:
   const VirtualPaces& paces_;

@@ -1,4 +1,4 @@
-#include "trainer/simulate/virtual_paces.h"
+#include "trainer/lab/virtual_paces.h"
 
 #include <chrono>
 
