@@ -104,10 +104,15 @@ struct ClientOptions {
   /// Why this trainer cannot continue at other daemons, human-readable; it prevents moves of the model while
   /// the trainer is joined. Empty: it can.
   std::string cannotMove;
-  /// Called on the client's thread with each event; may be null.
+  /// Called at least every 50 ms by a thread that waits in a call, without the client's lock; when it returns
+  /// false the wait ends (interrupted) and the call continues in the background: its spans must stay valid
+  /// until it has finished. For programs whose signal handlers run between such calls. May be null.
+  std::function<bool()> keepWaiting;
+  /// Called with each event, by a thread that makes a call, without the client's lock; may be null. Calls of
+  /// the client from within a callback fail (invalidArgument), except interrupt().
   std::function<void(const ClientEvent&)> onEvent;
-  /// Called on the client's thread when the client learns that the model has moved, before it connects to the
-  /// target: with the addresses of the previous daemon, then those of the next one. May be null.
+  /// Called likewise when the client learns that the model has moved, before it connects to the target: with
+  /// the addresses of the previous daemon, then those of the next one. May be null.
   std::function<void(const std::vector<std::string>& from, const std::vector<std::string>& to)> onMove;
 };
 
@@ -246,7 +251,8 @@ struct GradientInfo {
 /// A call in progress. `wait()` blocks the calling thread and may be called once. `done()`: wait() would
 /// return immediately, or start to recover an answer that was lost with its connection. `finished()`: nothing
 /// of the call is in progress, and nothing will be until wait() is called. Destroying the object without
-/// wait() lets the call finish in the background. The spans passed to the call must stay valid and unchanged
+/// wait() lets the call finish in the background. May outlive the client, whose end is an error of the call.
+/// Used by one thread at a time. The spans passed to the call must stay valid and unchanged
 /// until it has finished.
 template <class T>
 class Pending {
@@ -267,15 +273,15 @@ class Pending {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A push that sends the final elements of its gradient while the rest is computed. Used on the client's
-/// thread; the client outlives it. Destroying it before finish() gives up the push: nothing more is sent, and
+/// A push that sends the final elements of its gradient while the rest is computed. Used by one thread at a
+/// time. Destroying it before finish() gives up the push: nothing more is sent, and
 /// the destructor waits for outstanding answers.
 class PartialPush {
  public:
   virtual ~PartialPush() = default;
 
   /// Elements [begin, begin + count) of the gradient are final. Each element, padding included, is reported
-  /// once, in any order. Does not block.
+  /// once, in any order. Waits only while the client reconnects.
   virtual void ready(uint64_t begin, uint64_t count) = 0;
   /// Ends the push once every element is reported, and returns its answer. Called once.
   virtual Pending<PushInfo> finish() = 0;
@@ -294,8 +300,10 @@ inline constexpr size_t kValueAlignment = 8;
 /// daemon applies nothing twice) and continues; a reader observes again, in pull(). Returned errors are
 /// final: isRetryable() tells whether the client could be restarted unchanged.
 ///
-/// Owned by one thread, which makes all calls; background threads do the input and output. No exception of
-/// the RPC library leaves this class.
+/// Thread-safe: any thread may make calls, and several calls may be in progress. While one joins, reconnects,
+/// follows a move or leaves, others wait for it. Background threads do the input and output. Destroying the
+/// client while other threads are within its calls ends these as interrupt() does, and waits for them. No
+/// exception of the RPC library leaves this class.
 class Client {
  public:
   virtual ~Client() = default;
@@ -303,10 +311,10 @@ class Client {
   /// Connects and agrees on the protocol version; retries until the timeout while no daemon answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
-  /// Joins as a trainer and waits until the model has values. `initialValues` is called on the client's
-  /// thread, only when this trainer is the initializer: within join() of the first trainer, and later, within
-  /// some wait(), when the daemon restarted without a model; it then returns the trainer's newest values.
-  /// Kept until leave().
+  /// Joins as a trainer and waits until the model has values. `initialValues` is called by a thread that
+  /// makes a call, only when this trainer is the initializer: within join() of the first trainer, and later,
+  /// within some wait(), when the daemon restarted without a model; it then returns the trainer's newest
+  /// values. Kept until leave().
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
@@ -341,8 +349,7 @@ class Client {
   /// the gradient was computed from; missing shards count from version 0. Several pushes may be in progress:
   /// they reach each shard in the order of these calls. `rows`: with the gradients of its rows; null: the
   /// gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed. Over several
-  /// connections a push is sent when the previous ones are answered and the client's thread is within some
-  /// call.
+  /// connections a push is sent when the previous ones are answered and some thread is within a call.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 

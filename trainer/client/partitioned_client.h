@@ -20,8 +20,8 @@ namespace psd {
 /// pulls and pushes the daemon's partition and reconnects independently. The first daemon, the lead, assigns
 /// ranks and samples and chooses the initializer.
 ///
-/// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Owned by
-/// one thread.
+/// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Used
+/// with the client's lock held, which calls leave while they wait.
 class PartitionedClient final : public MovableClient, private CalledDaemons {
  public:
   /// One of the daemons.
@@ -33,8 +33,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   };
   /// `daemons`: all of them, in partition order. `retryTimeout`: how long to retry at a daemon where the rank
   /// that the lead assigned is still taken. `resumable`: see ClientOptions.
-  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
-      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {
+  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable,
+                    ClientLock& lock)
+      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable), lock_(lock) {
     for (const Daemon& daemon : daemons_) {
       daemon.client->setElsewhereCheck([this] { return !movedTo({}).empty(); });
     }
@@ -112,6 +113,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::vector<Daemon> daemons_;
   const std::chrono::milliseconds retryTimeout_;
   const bool resumable_;
+  ClientLock& lock_;
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model

@@ -115,7 +115,7 @@ class FakeMovable final : public MovableClient {
 /// it.
 std::unique_ptr<MovingClient> clientOf(Daemons& old, Daemons& now, std::vector<std::string>& events) {
   return std::make_unique<MovingClient>(
-      std::make_unique<FakeMovable>(old),
+      std::make_shared<ClientLock>(), std::make_unique<FakeMovable>(old),
       [&now](const std::vector<std::string>& servers,
              std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
         CHECK(servers == std::vector<std::string>{"tcp://new:1"});
