@@ -349,14 +349,19 @@ del c
 
     def test_a_fork_is_refused_and_harms_no_other_process(self):
         client = self.joined(self.daemon())
+        push = client.partial_push(LINE.zeros())
+        push.ready(0, 16)
         child = os.fork()
         if child == 0:
+            del push
             try:
                 client.pull(LINE.zeros())
             except psd.InvalidArgument as error:
                 os._exit(42 if "forked" in str(error) else 1)
             os._exit(1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
+        push.ready(16, LINE.size - 16)
+        self.assertEqual(push.finish().wait().outcome, "applied")
         client.pull(LINE.zeros())
 
     def test_threads_may_share_a_client(self):

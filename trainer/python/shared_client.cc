@@ -94,7 +94,10 @@ void SharedClient::throwPending() {
 }
 
 void SharedClient::holdUntil(std::function<bool()> finished) {
-  if (isAnotherProcess()) return;
+  if (isAnotherProcess()) {
+    new std::function<bool()>(std::move(finished));  // leaked: its call's threads do not exist here
+    return;
+  }
   const std::lock_guard lock(held_->mutex);
   held_->calls.push_back(std::move(finished));
 }
