@@ -56,7 +56,6 @@ class LibTorchClient final : public Client {
     return std::make_unique<testing::LatePush>(
         [=, this] { return push(step, gradient, behind, basis, rows); });
   }
-  Pending<RoundDue> roundDue(Version) override { return testing::ready<RoundDue>(RoundDue::closed); }
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
   Status leave() override { return {}; }
   void interrupt() override {}

@@ -287,6 +287,81 @@ class PartialPush {
   virtual Pending<PushInfo> finish() = 0;
 };
 
+/// Notifications of rounds that end without this trainer.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+
+  /// Under LocalSteps::endsEarly: done when the round that starts from `version` (the first of
+  /// PullInfo::versions of a pull) is about to close without this trainer, or has closed. A newer call ends
+  /// the previous one. An answer that is lost, with its connection or because the daemon's policy has
+  /// changed, is an error after which the caller asks again: this call is not recovered.
+  virtual Pending<RoundDue> roundDue(Version version) = 0;
+};
+
+/// Exchanges of single fragments of a model.
+class Fragments {
+ public:
+  virtual ~Fragments() = default;
+
+  /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,
+  /// which has the size of the whole arena. PullInfo::versions of other fragments' shards are 0.
+  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) = 0;
+  /// roundDue() for the rounds of one fragment; `basis`: PullInfo::versions of the values that the local
+  /// steps started from. When several daemons hold parts of the fragment, each with its own rounds, the first
+  /// answer counts; call wait() when such a call is done(). Without LocalSteps::endsEarly only closed rounds
+  /// are reported; ErrorCode::invalidArgument from a daemon that is too old for that. A newer call ends the
+  /// previous one of the same fragment.
+  virtual Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) = 0;
+};
+
+/// Groups of trainers that average their gradients.
+class GradientAveraging {
+ public:
+  virtual ~GradientAveraging() = default;
+
+  /// Under JoinInfo::allReduce: waits for the next averaging group with this trainer in it. `after`:
+  /// generation of its previous group (0: none). `where`: host and port at which the other members reach this
+  /// trainer; its rank is ignored.
+  virtual Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) = 0;
+};
+
+/// What a bridge learns of the training at its daemon.
+class TrainingProgress {
+ public:
+  virtual ~TrainingProgress() = default;
+
+  /// With ClientOptions::bridges, after join(): the progress of training. What such a client pushes is
+  /// subtracted from the current parameters, w ← w − g, as one update of each shard. `settled`: answered once
+  /// the current updates can no longer be lost.
+  virtual Result<MachineProgress> progress(bool settled) = 0;
+};
+
+/// Assignment of samples to the steps of trainers.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
+  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
+  virtual Result<AssignedSamples> takeSamples(const SamplesRequest& request) = 0;
+};
+
+/// What a trainer tells of its training, and what the daemon knows of others.
+class Monitoring {
+ public:
+  virtual ~Monitoring() = default;
+
+  /// Reports human-readable training values at `step` to the daemon: at most 16, each name of at most 64
+  /// letters, digits, or . _ - /. After join(). Does not block: values that arrive while the previous report
+  /// is unanswered are sent afterwards as one report, with the newest value of each name. Nothing is sent to
+  /// a daemon that does not support reports. An Error refers to the values only.
+  virtual Status report(Step step, std::span<const NamedValue> values) = 0;
+  /// The ranks of the trainers whose push or pull currently waits for other trainers. Allowed after join() or
+  /// observe().
+  virtual Result<std::vector<Rank>> waiters() = 0;
+};
+
 /// Required alignment, in bytes, of values and gradients.
 inline constexpr size_t kValueAlignment = 8;
 
@@ -360,54 +435,6 @@ class Client {
                                                  GradientInfo behind, const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
 
-  /// Under LocalSteps::endsEarly: done when the round that starts from `version` (the first of
-  /// PullInfo::versions of a pull) is about to close without this trainer, or has closed. A newer call ends
-  /// the previous one. An answer that is lost, with its connection or because the daemon's policy has
-  /// changed, is an error after which the caller asks again: this call is not recovered.
-  virtual Pending<RoundDue> roundDue(Version) = 0;
-
-  /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,
-  /// which has the size of the whole arena. PullInfo::versions of other fragments' shards are 0.
-  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
-  /// roundDue() for the rounds of one fragment; `basis`: PullInfo::versions of the values that the local
-  /// steps started from. When several daemons hold parts of the fragment, each with its own rounds, the first
-  /// answer counts; call wait() when such a call is done(). Without LocalSteps::endsEarly only closed rounds
-  /// are reported; ErrorCode::invalidArgument from a daemon that is too old for that. A newer call ends the
-  /// previous one of the same fragment.
-  virtual Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
-
-  /// Under JoinInfo::allReduce: waits for the next averaging group with this trainer in it. `after`:
-  /// generation of its previous group (0: none). `where`: host and port at which the other members reach this
-  /// trainer; its rank is ignored.
-  virtual Result<FormedGroup> formAveragingGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
-    return Error{ErrorCode::notReady, "this client does not form groups"};
-  }
-
-  /// With ClientOptions::bridges, after join(): the progress of training. What such a client pushes is
-  /// subtracted from the current parameters, w ← w − g, as one update of each shard. `settled`: answered once
-  /// the current updates can no longer be lost.
-  virtual Result<MachineProgress> progress(bool /*settled*/ = false) {
-    return Error{ErrorCode::notReady, "this client is not a bridge"};
-  }
-
-  /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
-  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
-  virtual Result<AssignedSamples> takeSamples(const SamplesRequest&) {
-    return Error{ErrorCode::notReady, "this client has no samples"};
-  }
-
-  /// Reports human-readable training values at `step` to the daemon: at most 16, each name of at most 64
-  /// letters, digits, or . _ - /. After join(). Does not block: values that arrive while the previous report
-  /// is unanswered are sent afterwards as one report, with the newest value of each name. Nothing is sent to
-  /// a daemon that does not support reports. An Error refers to the values only.
-  virtual Status report(Step, std::span<const NamedValue> values) { return validateReport(values); }
-
-  /// The ranks of the trainers whose push or pull currently waits for other trainers. Allowed after join() or
-  /// observe().
-  virtual Result<std::vector<Rank>> waiters() {
-    return Error{ErrorCode::notReady, "this client does not know the waiters"};
-  }
-
   /// Makes `calls` empty calls, 1 to a million, `outstanding` of them unanswered at a time, 1 to 65536, and
   /// waits for all. Allowed at any time after connect().
   virtual Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) = 0;
@@ -423,6 +450,25 @@ class Client {
   /// Bytes of parameters pulled and of gradients pushed so far, as transmitted.
   virtual uint64_t bytesPulled() const = 0;
   virtual uint64_t bytesPushed() const = 0;
+
+  // What not every client offers; null: this one does not.
+  virtual Rounds* rounds() { return nullptr; }
+  virtual Fragments* fragments() { return nullptr; }
+  virtual GradientAveraging* gradientAveraging() { return nullptr; }
+  virtual TrainingProgress* trainingProgress() { return nullptr; }
+  virtual SampleSource* sampleSource() { return nullptr; }
+  virtual Monitoring* monitoring() { return nullptr; }
+
+  // The calls of these; without the capability they fail (notReady), except report(), which only checks the
+  // values.
+  Pending<RoundDue> roundDue(Version version);
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
+  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where);
+  Result<MachineProgress> progress(bool settled = false);
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request);
+  Status report(Step step, std::span<const NamedValue> values);
+  Result<std::vector<Rank>> waiters();
 };
 
 }  // namespace psd

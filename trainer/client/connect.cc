@@ -1,5 +1,4 @@
-// Client::connect() and the defaults of Client: creates a client of one daemon, or of several that serve a
-// model together.
+// Client::connect(): creates a client of one daemon, or of several that serve a model together.
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +8,6 @@
 
 #include "common/os/random_id.h"
 #include "common/text/text.h"
-#include "trainer/client/failed_call.h"
 #include "trainer/client/moving_client.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
@@ -117,14 +115,6 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
 }
 
 }  // namespace
-
-Pending<PullInfo> Client::pullFragment(std::span<float>, uint32_t) {
-  return failedCall<PullInfo>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
-}
-
-Pending<RoundDue> Client::fragmentDue(const std::vector<Version>&, uint32_t) {
-  return failedCall<RoundDue>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
-}
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};

@@ -21,7 +21,13 @@ namespace psd {
 /// move. A trainer changes over at the start of a step: in a pull, a request for samples, or a push without a
 /// preceding pull. A reader changes over in any call after the move, or in a pull during which it happened.
 /// Thread-safe.
-class MovingClient final : public Client {
+class MovingClient final : public Client,
+                           private Rounds,
+                           private Fragments,
+                           private GradientAveraging,
+                           private TrainingProgress,
+                           private SampleSource,
+                           private Monitoring {
  public:
   /// Returns a connected client of the daemons at `servers`, within `timeout` for each.
   using Connect = std::function<Result<std::unique_ptr<MovableClient>>(
@@ -49,6 +55,12 @@ class MovingClient final : public Client {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override;
   // Trainers that make the next three calls cannot move.
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;

@@ -22,7 +22,12 @@ namespace psd {
 ///
 /// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Used
 /// with the client's lock held, which calls leave while they wait.
-class PartitionedClient final : public MovableClient, private CalledDaemons {
+class PartitionedClient final : public MovableClient,
+                                private Rounds,
+                                private Fragments,
+                                private SampleSource,
+                                private Monitoring,
+                                private CalledDaemons {
  public:
   /// One of the daemons.
   struct Daemon {
@@ -59,6 +64,10 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   /// Of the lead's rounds.
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;

@@ -20,7 +20,14 @@ namespace psd {
 
 /// A Client of one daemon: makes calls over the session's connections, and recovers the session when they
 /// break. Used with the client's lock held, which calls leave while they wait.
-class RpcClient final : public MovableClient, private CallHost {
+class RpcClient final : public MovableClient,
+                        private Rounds,
+                        private Fragments,
+                        private GradientAveraging,
+                        private TrainingProgress,
+                        private SampleSource,
+                        private Monitoring,
+                        private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, ClientLock& lock);
 
@@ -98,6 +105,12 @@ class RpcClient final : public MovableClient, private CallHost {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;

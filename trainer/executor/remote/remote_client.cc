@@ -63,8 +63,6 @@ std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, std::span<const float
   return std::make_unique<FailedPush>(refused("push in parts"));
 }
 
-Pending<RoundDue> RemoteClient::roundDue(Version) { return failedCall<RoundDue>(refused("ask for rounds")); }
-
 Result<PingInfo> RemoteClient::ping(uint64_t, uint32_t) { return refused("ping"); }
 
 }  // namespace psd

@@ -34,7 +34,7 @@ struct Daemons {
   std::vector<std::string> log;
 };
 
-class FakeMovable final : public MovableClient {
+class FakeMovable final : public MovableClient, private Rounds, private SampleSource {
  public:
   explicit FakeMovable(Daemons& daemons) : daemons_(daemons), client_(daemons.daemon) {}
 
@@ -91,6 +91,8 @@ class FakeMovable final : public MovableClient {
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }
+  Rounds* rounds() override { return this; }
+  SampleSource* sampleSource() override { return this; }
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override {
     const auto assigned = client_.takeSamples(request);
