@@ -11,7 +11,7 @@
 #include "test/fault/fault_proxy.h"
 #include "test/support/catch.h"
 #include "test/support/local_servers.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::client_threads_test {
 namespace {

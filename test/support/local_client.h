@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/service/join_service.h"
-#include "trainer/client/client.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/client.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/transport/row_slices.h"
 #include "trainer/client/transport/slices.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/client_lock.h"
 #include "trainer/client/coverage.h"
 #include "trainer/client/links.h"

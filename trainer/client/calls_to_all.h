@@ -9,7 +9,7 @@
 
 #include "common/plan/model_partitions.h"
 #include "common/types/local_steps.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/combined_versions.h"
 
 namespace psd {

@@ -8,7 +8,7 @@
 
 #include "common/types/daemon_addresses.h"
 #include "common/types/samples.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

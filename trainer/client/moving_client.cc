@@ -7,8 +7,8 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/calls.h"
-#include "trainer/client/failed_call.h"
 #include "trainer/client/transport/daemon_connection.h"
 
 namespace psd {

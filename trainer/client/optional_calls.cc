@@ -1,7 +1,7 @@
 // The calls of Client that not every client offers.
 
-#include "trainer/client/client.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/client.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace psd {
 namespace {

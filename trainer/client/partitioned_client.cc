@@ -10,7 +10,7 @@
 #include "common/plan/same_rules.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace psd {
 namespace {

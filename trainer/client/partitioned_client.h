@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/plan/model_partitions.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/calls_to_all.h"
-#include "trainer/client/client.h"
 #include "trainer/client/rpc_client.h"
 
 namespace psd {

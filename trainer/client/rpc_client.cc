@@ -6,8 +6,8 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/attempts.h"
-#include "trainer/client/failed_call.h"
 
 namespace psd {
 namespace {

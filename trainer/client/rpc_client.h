@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/client/api/client.h"
 #include "trainer/client/calls.h"
-#include "trainer/client/client.h"
 #include "trainer/client/fault_streak.h"
 #include "trainer/client/links.h"
 #include "trainer/client/movable_client.h"

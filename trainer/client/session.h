@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/handshake.h"
 #include "trainer/client/links.h"
 #include "trainer/client/notices.h"

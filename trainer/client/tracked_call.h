@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/client_lock.h"
 
 namespace psd {

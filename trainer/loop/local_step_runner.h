@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/types/local_steps.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/loop/inner_steps.h"
 #include "trainer/model/model.h"
 

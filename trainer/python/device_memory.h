@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/device_copier.h"
 #include "trainer/python/array_arguments.h"
 

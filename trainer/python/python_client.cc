@@ -8,7 +8,7 @@
 #include <nanobind/stl/string.h>
 
 #include "common/types/model_layout.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace nb = nanobind;
 

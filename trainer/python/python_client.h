@@ -13,7 +13,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/python/array_arguments.h"
 #include "trainer/python/device_memory.h"
 #include "trainer/python/errors.h"

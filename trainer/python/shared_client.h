@@ -10,7 +10,7 @@
 #include <nanobind/nanobind.h>
 #include <sys/types.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::python {
 

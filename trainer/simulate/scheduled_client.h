@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/simulate/pushed_noise.h"
 #include "trainer/simulate/turns.h"
 #include "trainer/simulate/virtual_paces.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/types/stopwatch.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace psd {
 namespace {

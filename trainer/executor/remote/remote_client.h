@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/remote/remote_steps.h"
 
 namespace psd {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::testing {
 

@@ -20,7 +20,7 @@
 #include "common/types/named_value.h"
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 
 namespace psd {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 
