@@ -34,7 +34,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyri
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 
 # --- The libraries --------------------------------------------------------------------------------------
-# trainer/client/client.h, and trainer/executor/remote for programs that train at an executor; the headers they include, and
+# trainer/client/api/client.h, and trainer/executor/remote for programs that train at an executor; the headers they include, and
 # two for their users. test/integration/test_installed.py builds with these alone.
 set(PSD_PUBLIC_HEADERS
   common/auth/credentials.h
@@ -55,10 +55,10 @@ set(PSD_PUBLIC_HEADERS
   common/types/row_ids.h
   common/types/row_initial.h
   common/types/samples.h
-  trainer/client/client.h
-  trainer/client/ring_blocks.h
-  trainer/client/row_batch.h
-  trainer/client/row_memory.h
+  trainer/client/api/client.h
+  trainer/client/api/ring_blocks.h
+  trainer/client/api/row_batch.h
+  trainer/client/api/row_memory.h
   trainer/executor/remote/executor_connection.h
   trainer/executor/remote/loss_list.h
   trainer/executor/remote/loss_result.h

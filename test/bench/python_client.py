@@ -1,6 +1,7 @@
-"""Measurements of psd-trainer bench from Python: a pull or a push of a given size, or a training step of mnist_cnn.
+"""Measurements of psd-trainer bench from Python: a pull or a push of a given size, small calls, or a training step of
+mnist_cnn.
 
-Usage: python_client.py pull|push|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds
+Usage: python_client.py pull|push|calls|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds
 SECONDS]. DIR holds the package psd. Prints one JSON object with the median in seconds. A step needs torch; blocks of
 steps with psd.torch.Optimizer and with torch.optim.SGD alternate in one process.
 """
@@ -35,6 +36,31 @@ def transfers(arguments):
                 continue
             seconds.append(time.perf_counter() - begun)
     return {"bytes": 4 * model.size, "rounds": len(seconds), "median_s": statistics.median(seconds)}
+
+
+def calls(arguments):
+    """The median microseconds of small calls, and how often a thread of the process sleeps in each."""
+    import resource
+
+    import psd
+
+    model = psd.Model("small", {"w": (1024,)})
+    with psd.Client(arguments.server, transport=arguments.transport) as client:
+        values, gradient = model.zeros(), model.zeros()
+        client.join(model, values, 0, 1)
+        taken = {}
+        for name, call in {"pull": lambda: client.pull(values), "push": lambda: client.push(gradient), "empty": lambda: client.ping(1)}.items():
+            for _ in range(100):
+                call()
+            seconds, before = [], resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+            deadline = time.perf_counter() + arguments.seconds
+            while not seconds or time.perf_counter() < deadline:
+                begun = time.perf_counter()
+                call()
+                seconds.append(time.perf_counter() - begun)
+            taken[f"{name}_us"] = 1e6 * statistics.median(seconds)
+            taken[f"{name}_sleeps"] = (resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before) / len(seconds)
+    return taken
 
 
 def steps(arguments):
@@ -72,7 +98,7 @@ def steps(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("operation", choices=("pull", "push", "train"))
+    parser.add_argument("operation", choices=("pull", "push", "calls", "train"))
     parser.add_argument("--server", required=True)
     parser.add_argument("--package", required=True)
     parser.add_argument("--transport", default="auto")
@@ -80,7 +106,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     arguments = parser.parse_args()
     sys.path.insert(0, arguments.package)
-    print(json.dumps(steps(arguments) if arguments.operation == "train" else transfers(arguments)))
+    measure = {"calls": calls, "train": steps}.get(arguments.operation, transfers)
+    print(json.dumps(measure(arguments)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 #include "test/support/local_client.h"
 #include "test/support/local_servers.h"
 #include "test/support/random.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 namespace {

@@ -13,7 +13,7 @@
 #include "test/integration/daemon_process.h"
 #include "test/support/arena_values.h"
 #include "test/support/random.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::device_ring_test {
 namespace {

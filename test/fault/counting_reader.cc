@@ -17,7 +17,7 @@
 
 #include "common/types/model_layout.h"
 #include "test/fault/counting_model.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 namespace {

@@ -13,7 +13,7 @@
 #include "common/types/model_layout.h"
 #include "test/integration/daemon_process.h"
 #include "test/support/raw_peer.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::memory_test {
 namespace {

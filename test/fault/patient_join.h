@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::testing {
 

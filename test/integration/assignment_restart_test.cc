@@ -13,7 +13,7 @@
 #include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::assignment_restart_test {
 namespace {

@@ -13,7 +13,7 @@
 #include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::async_device_test {
 namespace {

@@ -13,7 +13,7 @@
 #include "server/client/move_outcome_client.h"
 #include "test/integration/protocol_server.h"
 #include "test/support/raw_peer.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::auth_test {
 namespace {

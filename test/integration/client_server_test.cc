@@ -11,7 +11,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/random.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::client_server_test {
 namespace {

@@ -11,7 +11,7 @@
 #include "common/types/model_layout.h"
 #include "test/contract/codec_trainer.h"
 #include "test/integration/raw_trainer.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/gradient_encoder.h"
 #include "trainer/client/transport/slices.h"
 

@@ -6,7 +6,7 @@
 #include "test/integration/daemon_process.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::daemon_log_test {
 namespace {

@@ -18,7 +18,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::durability_test {
 namespace {

@@ -13,7 +13,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/unit/trainer/client/fake_client.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/loop/training_loop.h"
 #include "trainer/model/model_list.h"
@@ -56,7 +56,6 @@ class LibTorchClient final : public Client {
     return std::make_unique<testing::LatePush>(
         [=, this] { return push(step, gradient, behind, basis, rows); });
   }
-  Pending<RoundDue> roundDue(Version) override { return testing::ready<RoundDue>(RoundDue::closed); }
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
   Status leave() override { return {}; }
   void interrupt() override {}

@@ -11,7 +11,7 @@
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/model/model_list.h"

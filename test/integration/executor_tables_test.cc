@@ -17,7 +17,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/local_servers.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/eval/evaluate.h"
 #include "trainer/executor/remote/executor_connection.h"

@@ -19,7 +19,7 @@
 #include "test/integration/odd_models.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/remote/loss_list.h"
 #include "trainer/executor/remote/remote_steps.h"

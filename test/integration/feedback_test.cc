@@ -8,7 +8,7 @@
 #include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::feedback_test {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/types/model_layout.h"
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::hogs_test {
 namespace {

@@ -15,7 +15,7 @@
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::protocol_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "test/support/forwarding_backend.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::pulled_versions_test {
 namespace {

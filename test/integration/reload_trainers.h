@@ -9,7 +9,7 @@
 #include "test/support/arena_values.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::testing {
 

@@ -84,7 +84,7 @@ class AtOne {
     options_.servers = {servers.all()[daemon]->address()};
     auto link = Link::make();
     PSD_REQUIRE_OK(link);
-    client_ = std::make_unique<RpcClient>(options_, *std::move(link));
+    client_ = std::make_unique<RpcClient>(options_, *std::move(link), lock_);
     PSD_REQUIRE_OK(client_->connect(std::chrono::seconds(30)));
     auto partitions = partitionModel(kModel, 2);
     PSD_REQUIRE_OK(partitions);
@@ -99,6 +99,8 @@ class AtOne {
 
  private:
   ClientOptions options_;
+  ClientLock lock_;
+  const ClientLock::Hold hold_{lock_};
   std::unique_ptr<RpcClient> client_;
   Values values_;
   uint64_t steps_ = 0;
@@ -173,7 +175,9 @@ TEST_CASE("a daemon takes no partition of which it cannot tell the fragments") {
     options.servers = {servers.lead().address()};
     auto link = Link::make();
     PSD_REQUIRE_OK(link);
-    RpcClient client(options, *std::move(link));
+    ClientLock lock;
+    const ClientLock::Hold hold(lock);
+    RpcClient client(options, *std::move(link), lock);
     PSD_REQUIRE_OK(client.connect(std::chrono::seconds(30)));
     const Values values(48);
     return client.join({Rank{0}, 1}, spec, [&] { return std::span<const float>(values); }).message();

@@ -12,7 +12,7 @@
 #include "test/fault/fault_proxy.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::silence_test {
 namespace {

@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/unit/trainer/model/softmax_model.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/loop/training_loop.h"
 

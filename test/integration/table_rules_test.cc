@@ -16,7 +16,7 @@
 #include "test/support/random.h"
 #include "test/support/row_rules_model.h"
 #include "test/support/test_device.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::table_rules_test {
 namespace {

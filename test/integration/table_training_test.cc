@@ -16,7 +16,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/random.h"
 #include "trainer/dataset/sharder.h"

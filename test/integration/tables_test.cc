@@ -17,7 +17,7 @@
 #include "test/support/row_ids.h"
 #include "test/support/temp_dir.h"
 #include "test/support/test_device.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::tables_test {
 namespace {

@@ -31,7 +31,7 @@ class Installed(processes.ProcessTest):
         Returns their folder."""
         include = prefix / "include/psd"
         headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
-        self.assertLessEqual({"trainer/client/client.h", "trainer/executor/remote/remote_steps.h"}, {*headers})
+        self.assertLessEqual({"trainer/client/api/client.h", "trainer/executor/remote/remote_steps.h"}, {*headers})
         return outside_program.build(self.command, self.folder, prefix, headers)
 
     def test_a_program_finds_the_library_and_trains(self):

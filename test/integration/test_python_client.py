@@ -349,14 +349,19 @@ del c
 
     def test_a_fork_is_refused_and_harms_no_other_process(self):
         client = self.joined(self.daemon())
+        push = client.partial_push(LINE.zeros())
+        push.ready(0, 16)
         child = os.fork()
         if child == 0:
+            del push
             try:
                 client.pull(LINE.zeros())
             except psd.InvalidArgument as error:
                 os._exit(42 if "forked" in str(error) else 1)
             os._exit(1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
+        push.ready(16, LINE.size - 16)
+        self.assertEqual(push.finish().wait().outcome, "applied")
         client.pull(LINE.zeros())
 
     def test_threads_may_share_a_client(self):
@@ -477,54 +482,33 @@ del c
         self.assertEqual(process.returncode, -signal.SIGINT)
 
     def test_a_call_ended_by_a_signal_keeps_its_arrays(self):
-        class Exchanged:
-            """After Python has requested its memory, and until the call that did so is over, the call waits for the
-            client's thread."""
-
-            def __init__(self, array):
-                self.array, self.asked = array, False
-
-            def __dlpack__(self, **options):
-                self.asked = True
-                return self.array.__dlpack__(**options)
-
-            def __dlpack_device__(self):
-                return self.array.__dlpack_device__()
-
         class Stopped(Exception):
             pass
 
         def handler(_, frame):
-            if frame.f_code is psd.Client.begin_push.__code__ and frame.f_locals["gradient"].asked:
+            if frame.f_code is psd.Client.push.__code__ and any(each["step"] == 1 for each in daemon.status()["trainers"]):
                 raise Stopped
 
         daemon = self.daemon(policy="sync", optimizer='{"type":"sgd","lr":1.0}')
         first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
-        waits = first.begin_push(LINE.flatten({"weight": [-1], "bias": 0}))
-        waiting = threading.Thread(target=waits.wait)  # it blocks the client's thread
-        waiting.start()
-        daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
-        gradient = Exchanged(LINE.flatten({"weight": [-3], "bias": 0}))
-        array = weakref.ref(gradient.array)
+        gradient = LINE.flatten({"weight": [-3], "bias": 0})
+        array = weakref.ref(gradient)
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
         try:
             with self.assertRaises(Stopped):
-                first.begin_push(gradient, basis=[1] * first.info.shards)  # of the next round
+                first.push(gradient)  # the round waits for the other
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        self.assertEqual(first.step, 2)
+        self.assertEqual(first.step, 1)
         del gradient
-        values = LINE.zeros()
-        second.push(LINE.flatten({"weight": [-1], "bias": 0}))
-        waiting.join()
-        first.ping()  # answered when the push is in flight
+        first.ping()
         gc.collect()
         self.assertIsNotNone(array())
-        second.pull(values)
+        values = LINE.zeros()
         second.push(LINE.flatten({"weight": [-5], "bias": 0}))
         second.pull(values)
-        self.assertEqual(LINE.views(values)["weight"].tolist(), [5])
+        self.assertEqual(LINE.views(values)["weight"].tolist(), [4])
 
         def is_released():
             first.ping()
@@ -532,6 +516,53 @@ del c
             return array() is None
 
         processes.until("the array is released", is_released)
+
+    def test_a_thread_that_waits_leaves_the_client_to_others(self):
+        daemon = self.daemon(policy="sync")
+        first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        waiting = threading.Thread(target=first.push, args=(LINE.zeros(),))
+        waiting.start()
+        daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
+        first.ping()
+        first.pull(LINE.zeros())
+        self.assertTrue(waiting.is_alive())
+        second.push(LINE.zeros())
+        waiting.join()
+
+    def test_a_client_may_be_closed_while_threads_wait_and_in_its_own_callback(self):
+        daemon = self.daemon(policy="sync")
+        first = self.joined(daemon, LINE, 0, 2)
+        self.joined(daemon, LINE, 1, 2)
+        failures = []
+
+        def push():
+            try:
+                first.push(LINE.zeros())
+            except psd.Error as error:
+                failures.append(error)
+
+        waiting = threading.Thread(target=push)
+        waiting.start()
+        daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
+        first.close()
+        waiting.join()
+        self.assertIsInstance(failures[0], psd.Interrupted)
+        clients, events = [], []
+
+        def on_event(what, _):
+            try:
+                clients[0].ping()
+            except psd.InvalidArgument as error:
+                events.append(what)
+                self.assertIn("within a callback", str(error))
+            clients[0].close()
+
+        other = self.daemon()
+        clients.append(self.joined(other, on_event=on_event))
+        other.kill()
+        with self.assertRaises(psd.Interrupted):
+            clients[0].push(LINE.zeros())
+        self.assertEqual(events, ["broke"])
 
     def test_events_go_to_the_log(self):
         address = self.unix_address()

@@ -225,9 +225,8 @@ class PythonDevice(processes.ProcessTest):
         self.addCleanup(free.set)
         return free
 
-    def stop(self, begin, array):
-        """Runs begin(array), and ends it by a signal after the client's thread was called for it, and before that
-        answers."""
+    def stop(self, begin, array, when=lambda: True):
+        """Runs begin(array), and ends its wait by a signal when `when()` is true."""
         asked = threading.Event()
 
         def export_dlpack(stream=None):
@@ -235,7 +234,7 @@ class PythonDevice(processes.ProcessTest):
             return DeviceArray.__dlpack__(array, stream)
 
         def handler(_, frame):
-            if asked.is_set() and frame.f_code is begin.__func__.__code__:  # from there on Python runs only signal handlers
+            if asked.is_set() and frame.f_code is begin.__func__.__code__ and when():  # from there on Python runs only signal handlers
                 raise Stopped
 
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
@@ -259,13 +258,13 @@ class PythonDevice(processes.ProcessTest):
                 gradient, destination, values = DeviceArray(filled(-9)), DeviceArray(filled(0)), DeviceArray(filled(0))
                 arrays = [weakref.ref(gradient), weakref.ref(destination)]
                 free = self.queue_blocked_write(gradient)
-                self.stop(first.begin_push, gradient)
-                self.stop(first.begin_pull, destination)
-                self.assertEqual((first.step, free.waited), (1, []))
-                del gradient, destination
+                for begin, array in ((first.begin_push, gradient), (first.begin_pull, destination)):  # wait for the device: nothing is sent
+                    self.stop(begin, array)
+                self.assertEqual((first.step, free.waited), (0, []))
                 free.set()
-                daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
-                first.ping()  # answered when both are in flight
+                self.stop(first.push, gradient, lambda daemon=daemon: any(each["step"] == 1 for each in daemon.status()["trainers"]))
+                del array, gradient, destination
+                first.ping()
                 gc.collect()
                 self.assertEqual([array() is None for array in arrays], [False, True])
                 second.push(DeviceArray(filled(-3)))

@@ -9,7 +9,7 @@
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::transport_test {
 namespace {

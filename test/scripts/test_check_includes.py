@@ -27,6 +27,8 @@ class CheckIncludes(CheckoutTest):
             "server/rpc/e.cc": '#include "server/policy/d.h"\n#include "schema/psd.capnp.h"\n',
             "server/main.cc": '#include "server/policy/d.h"\n',
             "trainer/model/f.cc": "#include <torch/torch.h>\n",
+            "trainer/client/api/client.h": "",
+            "trainer/loop/h.cc": '#include "trainer/client/api/client.h"\n',
             "test/g.cc": '#include "server/policy/d.h"\n#include <torch/torch.h>\n#include "schema/psd.capnp.h"\n',
         }))
 
@@ -44,6 +46,7 @@ class CheckIncludes(CheckoutTest):
             ("server/daemon/x.h", '#include "trainer/client/y.h"', "server/daemon may not include trainer/client/y.h"),
             ("trainer/loop/x.h", '#include "server/store/y.h"', "trainer/loop may not include server/store/y.h"),
             ("trainer/client/x.h", '#include "trainer/loop/y.h"', "trainer/client may not include trainer/loop/y.h"),
+            ("trainer/loop/x.h", '#include "trainer/client/session.h"', "trainer/client/session.h is a part of the client library"),
             ("common/x.cc", "#include <torch/torch.h>", "LibTorch (torch/torch.h) is only for"),
             ("trainer/client/x.cc", '#  include "c10/util/y.h"', "LibTorch (c10/util/y.h) is only for"),
             ("server/daemon/x.cc", '#include "schema/psd.capnp.h"', "generated header schema/psd.capnp.h is only for"),

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/service/join_service.h"
-#include "trainer/client/client.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/client.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/transport/row_slices.h"
 #include "trainer/client/transport/slices.h"
 
@@ -21,7 +21,7 @@ class LocalSession;
 ///
 /// Owned by one thread, not one of the daemon's, and destroyed before the daemon's Server. It never
 /// reconnects: the first fault is final.
-class LocalClient final : public Client {
+class LocalClient final : public Client, private SampleSource {
  public:
   /// `control` outlives it. `sliceElements`: the maximum per slice; the daemon may allow less.
   LocalClient(std::shared_ptr<EventLoop> loop, ControlLoop& control, uint64_t sliceElements = 256 << 10);
@@ -39,9 +39,7 @@ class LocalClient final : public Client {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
-  Pending<RoundDue> roundDue(Version) override {
-    return failedCall<RoundDue>({ErrorCode::notReady, "this client receives no round notifications"});
-  }
+  SampleSource* sampleSource() override { return this; }
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;

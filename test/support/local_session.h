@@ -17,7 +17,7 @@
 #include "common/types/stopwatch.h"
 #include "server/service/join_service.h"
 #include "server/service/model_access.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/row_slices.h"
 #include "trainer/client/transport/slices.h"
 

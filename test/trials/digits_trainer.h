@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "test/trials/digits_network.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/loop/sample_pace.h"
 

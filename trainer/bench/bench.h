@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

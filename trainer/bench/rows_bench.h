@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

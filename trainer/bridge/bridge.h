@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/bridge/bridge_state.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

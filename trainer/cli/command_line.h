@@ -11,7 +11,7 @@
 #include "trainer/bench/rows_bench.h"
 #include "trainer/bridge/bridge.h"
 #include "trainer/cli/environment.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/lab/simulation.h"
 #include "trainer/loop/training_loop.h"
 

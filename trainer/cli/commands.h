@@ -6,7 +6,7 @@
 
 #include "common/status/status.h"
 #include "trainer/cli/command_line.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

@@ -57,11 +57,19 @@ Result<PullInfo> PullCall::answers() {
 }
 
 Result<PullInfo> PullCall::wait() {
+  ClientLock& lock = client_.lock();
   for (;;) {
     // This thread helps with the copy. The I/O thread detects the end of the connection.
-    while (copy_ && copy_->copyPiece()) continue;
-    if (!values_.readyWithin(kLongWait) || !rowValues_.readyWithin(kLongWait))
-      client_.reportWait(std::string("parameters") + kWaitHint);
+    if (copy_) {
+      lock.outside([this] {
+        while (copy_->copyPiece()) continue;
+      });
+    }
+    const auto ready = [this](auto time) {
+      return values_.readyWithin(time) && rowValues_.readyWithin(time);
+    };
+    const auto report = [this] { client_.reportWait(std::string("parameters") + kWaitHint); };
+    if (!lock.await(ready, report)) return waitEndedError();
     Result<PullInfo> values = answers();
     if (values.ok()) {
       client_.count(*values);
@@ -69,9 +77,7 @@ Result<PullInfo> PullCall::wait() {
     }
     // The daemon cancels a pull when this process was suspended during it; the pull is then restarted.
     const bool givenUp = values.error().code == ErrorCode::deadlineExceeded && !client_.ended();
-    if (!givenUp) {
-      PSD_RETURN_IF_ERROR(client_.recover(connection_, values.error()));
-    }
+    PSD_RETURN_IF_ERROR(givenUp ? lock.awaitTurn() : client_.recover(connection_, values.error()));
     send();
   }
 }
@@ -143,10 +149,11 @@ void PushCall::giveUp() {
   for (uint32_t link = 0; link < slices_->links; link++) {
     links_.at(link).post([step = request_.step](Channel& channel) { channel.giveUpPush(step); });
   }
-  (void)answer_.get();
+  client_.lock().outside([answer = answer_] { (void)answer.get(); });
 }
 
 bool PushCall::done() const {
+  if (client_.lock().isExclusive()) return false;  // a thread that reconnects resends
   client_.sendDue();
   return sent() && answer_.ready();
 }
@@ -167,29 +174,41 @@ void PushCall::conclude() const {
   }
 }
 
-void PushCall::awaitAndRecover() {
-  const Result<PushInfo> answer = answer_.get();
+bool PushCall::await(const Answers<PushInfo>& answer) {
+  return client_.lock().await([&](auto time) { return answer.readyWithin(time); },
+                              [this] {
+                                client_.reportWait("the answer to the push of step " +
+                                                   std::to_string(request_.step.value) + kWaitHint);
+                              });
+}
+
+Status PushCall::awaitAndRecover() {
+  const Answers<PushInfo> sent = answer_;
+  const uint64_t connection = connection_;
+  if (!await(sent)) return waitEndedError();
+  const Result<PushInfo> answer = sent.get();
   // The error is returned to its waiter.
-  if (!answer.ok()) (void)client_.recover(connection_, answer.error());
+  if (!answer.ok()) (void)client_.recover(connection, answer.error());
+  return client_.lock().awaitTurn();
 }
 
 Result<PushInfo> PushCall::wait() {
   for (;;) {
     client_.sendDue();
     if (!sent()) {
-      client_.awaitOldest();  // sent by sendDue()
+      PSD_RETURN_IF_ERROR(client_.awaitOldest());  // sent by sendDue()
       continue;
     }
-    if (!answer_.readyWithin(kLongWait)) {
-      client_.reportWait("the answer to the push of step " + std::to_string(request_.step.value) + kWaitHint);
-    }
-    Result<PushInfo> answer = answer_.get();
+    const Answers<PushInfo> sent = answer_;  // another thread may recover and resend meanwhile
+    const uint64_t connection = connection_;
+    if (!await(sent)) return waitEndedError();
+    Result<PushInfo> answer = sent.get();
     if (answer.ok()) {
       client_.count(*answer, request_.rows && request_.rows->rowCount() > 0);
       return answer;
     }
     // Also resends this push, with the others.
-    PSD_RETURN_IF_ERROR(client_.recover(connection_, answer.error()));
+    PSD_RETURN_IF_ERROR(client_.recover(connection, answer.error()));
   }
 }
 

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
+#include "trainer/client/client_lock.h"
 #include "trainer/client/coverage.h"
 #include "trainer/client/links.h"
 #include "trainer/client/reported_ranges.h"
@@ -17,16 +18,17 @@ namespace psd {
 /// Error of all calls after Client::interrupt().
 inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was interrupted"}; }
 
-/// Services that calls use of their client. Used on the client's thread.
+/// Services that calls use of their client. Used with the client's lock held, except reportWait().
 class CallHost {
  public:
   virtual ~CallHost() = default;
 
+  virtual ClientLock& lock() = 0;
   /// Sends the pushes that may be sent now.
   virtual void sendDue() = 0;
-  /// Waits for the answer to the oldest push that was sent.
-  virtual void awaitOldest() = 0;
-  /// Reports, at intervals, that the client waits long for `what`.
+  /// Waits for the answer to the oldest push that was sent; an Error if the wait is ended.
+  virtual Status awaitOldest() = 0;
+  /// Reports, at intervals, that the client waits long for `what`. Called without the lock.
   virtual void reportWait(const std::string& what) = 0;
   /// Whether the client has ended: it was interrupted, or could not reconnect.
   virtual bool ended() const = 0;
@@ -40,7 +42,8 @@ class CallHost {
   virtual void count(const PushInfo& info, bool rows) = 0;
 };
 
-/// A pull, from start to result, across reconnects. Used on the client's thread.
+/// A pull, from start to result, across reconnects. Used with the client's lock held, which wait() leaves
+/// while it waits.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
   /// `onDevice`: whether the destination is in device memory, as in PushRequest::onDevice. `rows`: to be
@@ -67,8 +70,8 @@ class PullCall final : public Pending<PullInfo>::Impl {
 };
 
 /// A push, from start to answer, across reconnects: tracks which elements of its gradient are final, and
-/// passes complete slices to the channels. The client decides when it may be sent. Used on the client's
-/// thread.
+/// passes complete slices to the channels. The client decides when it may be sent. Used with the client's
+/// lock held, which is left while a call waits.
 class PushCall {
  public:
   PushCall(CallHost& client, const Links& links, PushRequest request);
@@ -97,14 +100,16 @@ class PushCall {
   /// Notifies all connections which shards dropped the push, once it is settled.
   void conclude() const;
   Result<PushInfo> wait();
-  /// Waits for this push's answer on behalf of another push, and recovers if the answer is lost.
-  void awaitAndRecover();
+  /// Waits for this push's answer on behalf of another push, and recovers if the answer is lost. An Error if
+  /// the wait is ended.
+  Status awaitAndRecover();
   /// Discards the push's answer, which is lost: the push must be resent.
   void forgetAnswer() { answer_ = {}; }
 
  private:
   void sendReady(const std::vector<size_t>& slices) const;
   void sendRows() const;
+  bool await(const Answers<PushInfo>& answer);
 
   CallHost& client_;
   const Links& links_;

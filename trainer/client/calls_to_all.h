@@ -9,12 +9,12 @@
 
 #include "common/plan/model_partitions.h"
 #include "common/types/local_steps.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/combined_versions.h"
 
 namespace psd {
 
-/// What a call to several daemons needs of them. Used on the client's thread.
+/// What a call to several daemons needs of them. Used with the client's lock held.
 class CalledDaemons {
  public:
   virtual ~CalledDaemons() = default;
@@ -33,7 +33,8 @@ struct DaemonPart {
   Call call;
 };
 
-/// The combined answer of daemons to a pull or push in which each has a part. Used on the client's thread.
+/// The combined answer of daemons to a pull or push in which each has a part. Used with the client's lock
+/// held, which wait() leaves while it waits.
 template <class Info>
 class CombinedAnswer final : public Pending<Info>::Impl {
  public:
@@ -71,7 +72,8 @@ class CombinedAnswer final : public Pending<Info>::Impl {
 };
 
 /// The first answer of several daemons about their rounds of one fragment. Of several answers available,
-/// `closed` takes precedence over `closing`. Used on the client's thread.
+/// `closed` takes precedence over `closing`. Used with the client's lock held, which wait() leaves while it
+/// waits.
 class FirstDue final : public Pending<RoundDue>::Impl {
  public:
   explicit FirstDue(std::vector<Pending<RoundDue>> parts) : parts_(std::move(parts)) {}
@@ -96,7 +98,7 @@ class FirstDue final : public Pending<RoundDue>::Impl {
   std::vector<Pending<RoundDue>> parts_;
 };
 
-/// A push to several daemons that is still being computed. Used on the client's thread.
+/// A push to several daemons that is still being computed. Used with the client's lock held.
 class PartialPushToAll final : public PartialPush {
  public:
   using Parts = std::vector<DaemonPart<std::unique_ptr<PartialPush>>>;

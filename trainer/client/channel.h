@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/handshake.h"
 #include "trainer/client/liveness_watch.h"
 #include "trainer/client/movable_client.h"

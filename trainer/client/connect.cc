@@ -1,5 +1,4 @@
-// Client::connect() and the defaults of Client: creates a client of one daemon, or of several that serve a
-// model together.
+// Client::connect(): creates a client of one daemon, or of several that serve a model together.
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +8,6 @@
 
 #include "common/os/random_id.h"
 #include "common/text/text.h"
-#include "trainer/client/failed_call.h"
 #include "trainer/client/moving_client.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
@@ -27,10 +25,10 @@ std::chrono::milliseconds timeTo(Clock::time_point until) {
                   std::chrono::milliseconds(1));
 }
 
-Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options,
+Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options, ClientLock& lock,
                                                 std::chrono::milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(auto link, Link::make());
-  auto client = std::make_unique<RpcClient>(options, std::move(link));
+  auto client = std::make_unique<RpcClient>(options, std::move(link), lock);
   PSD_RETURN_IF_ERROR(client->connect(timeout));
   return client;
 }
@@ -51,9 +49,10 @@ Status mayGoThere(const ClientOptions& options, const std::string& before) {
 }
 
 /// Connects to a daemon that another daemon named as number `index`.
-Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& identity,
-                                             uint32_t index, Clock::time_point until) {
-  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeTo(until)));
+Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, ClientLock& lock,
+                                             const DaemonIdentity& identity, uint32_t index,
+                                             Clock::time_point until) {
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, timeTo(until)));
   const DaemonIdentity& itself = client->identity();
   if (itself.daemons == identity.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
@@ -62,8 +61,8 @@ Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const
                            itself.index, std::max<size_t>(itself.daemons.size(), 1))};
 }
 
-Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, const RpcClient& first,
-                                                    Clock::time_point until) {
+Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, ClientLock& lock,
+                                                    const RpcClient& first, Clock::time_point until) {
   const DaemonIdentity& identity = first.identity();
   std::vector<PartitionedClient::Daemon> daemons;
   for (uint32_t i = 0; i < identity.daemons.size(); i++) {
@@ -86,24 +85,24 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
       if (const auto address = parseAddress(server); !address.ok()) return named(address.error());
     }
     if (const Status may = checkToken(own, first.server()); !may.ok()) return named(may.error());
-    auto client = connectTo(own, identity, i, until);
+    auto client = connectTo(own, lock, identity, i, until);
     if (!client.ok()) return named(client.error());
     daemons.push_back({*std::move(client), name});
   }
   return std::unique_ptr<MovableClient>(
-      std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout, options.resumable));
+      std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout, options.resumable, lock));
 }
 
 /// Connects to the daemons that serve the model: `options` names one of them, or one from which it has moved.
 /// On return `options` names where the model is.
-Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options) {
+Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options, ClientLock& lock) {
   const auto until = Clock::now() + options.connectTimeout;
   for (size_t moves = 0;; moves++) {
     const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
-    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeout));
+    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, timeout));
     const DaemonIdentity& identity = client->identity();
     if (identity.movedTo.empty()) {
-      if (identity.daemons.size() > 1) return connectToAll(options, *client, until);
+      if (identity.daemons.size() > 1) return connectToAll(options, lock, *client, until);
       return std::unique_ptr<MovableClient>(std::move(client));
     }
     if (moves == kMovesMax) {
@@ -111,19 +110,11 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
     }
     const std::vector<std::string> from = std::exchange(options.servers, identity.movedTo.front());
     PSD_RETURN_IF_ERROR(mayGoThere(options, client->server()));
-    if (options.onMove) options.onMove(from, options.servers);
+    if (options.onMove) lock.outside([&] { options.onMove(from, options.servers); });
   }
 }
 
 }  // namespace
-
-Pending<PullInfo> Client::pullFragment(std::span<float>, uint32_t) {
-  return failedCall<PullInfo>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
-}
-
-Pending<RoundDue> Client::fragmentDue(const std::vector<Version>&, uint32_t) {
-  return failedCall<RoundDue>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
-}
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
@@ -131,21 +122,27 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   ClientOptions own = options;
   if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, also across moves
   ClientOptions here = own;
-  PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(here));
-  const auto elsewhere = [own, at = std::make_shared<std::vector<std::string>>(here.servers)](
+  const auto lock = std::make_shared<ClientLock>(own.keepWaiting);
+  const auto connect = [&lock](ClientOptions& there) {
+    const ClientLock::Hold hold(*lock);
+    return connectWhereServed(there, *lock);
+  };
+  PSD_ASSIGN_OR_RETURN(auto first, connect(here));
+  const auto elsewhere = [own, lock = lock.get(),
+                          at = std::make_shared<std::vector<std::string>>(here.servers)](
                              const std::vector<std::string>& servers,
                              std::chrono::milliseconds timeout) -> Result<std::unique_ptr<MovableClient>> {
     ClientOptions there = own;
     there.servers = servers;
     there.connectTimeout = timeout;
     PSD_RETURN_IF_ERROR(mayGoThere(there, own.servers.front()));
-    if (there.onMove) there.onMove(*at, servers);
-    auto client = connectWhereServed(there);
+    if (there.onMove) lock->outside([&] { there.onMove(*at, servers); });
+    auto client = connectWhereServed(there, *lock);
     if (client.ok()) *at = there.servers;
     return client;
   };
   return std::unique_ptr<Client>(
-      std::make_unique<MovingClient>(std::move(first), elsewhere, own.connectTimeout, own.onEvent));
+      std::make_unique<MovingClient>(lock, std::move(first), elsewhere, own.connectTimeout, own.onEvent));
 }
 
 }  // namespace psd

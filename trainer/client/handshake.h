@@ -7,7 +7,7 @@
 #include "common/types/daemon_addresses.h"
 #include "common/types/model_spec.h"
 #include "common/types/samples.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/session_terms.h"
 #include "trainer/client/transport/transports.h"

@@ -11,8 +11,7 @@
 
 namespace psd {
 
-/// A background thread that runs an event loop, with all signals blocked. Owned by one thread, which makes
-/// all calls except post().
+/// A background thread that runs an event loop, with all signals blocked. Thread-safe.
 class IoThread {
  public:
   /// Returns once the loop runs; throws std::runtime_error if the system has no thread, or no descriptors for
@@ -32,8 +31,10 @@ class IoThread {
   }
 
   /// Runs `work`, which does not throw, on the loop without waiting for it: after earlier posts and before a
-  /// later runSync(). Callable from any thread.
+  /// later runSync().
   void post(std::function<void()> work);
+  /// On the loop's thread.
+  kj::AsyncIoContext& context() const { return *io_; }
 
  private:
   using Wake = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;

@@ -36,26 +36,19 @@ void Link::close() {
   });
 }
 
-Result<DaemonIdentity> Link::open(OwnFd fd, const Address& address, const ClientOptions& options,
-                                  std::chrono::milliseconds timeout) {
+Result<DaemonIdentity> Link::open(ClientLock& lock, OwnFd fd, const Address& address,
+                                  const ClientOptions& options, std::chrono::milliseconds timeout) {
   const std::string server = address.toString();
   kj::Own<Channel> fresh;
-  Result<DaemonIdentity> identity = Error{ErrorCode::unavailable, server + ": no answer in time"};
-  try {
-    identity = io_.runSync([&](kj::AsyncIoContext& io) {
-      auto loggedIn = streamOver(io, std::move(fd), address, options.tls)
-                          .then([&](Result<wire::Socket> socket) -> kj::Promise<Result<DaemonIdentity>> {
-                            if (!socket.ok()) return Result<DaemonIdentity>(socket.error());
-                            fresh = kj::heap<Channel>(io, *kj::mv(socket), server, options);
-                            return fresh->logIn();
-                          });
-      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(loggedIn));
-    });
-  } catch (const kj::Exception& exception) {
-    if (exception.getType() != kj::Exception::Type::OVERLOADED) {
-      identity = Error{ErrorCode::internal, exception.getDescription().cStr()};
-    }
-  }
+  const auto identity = await<Result<DaemonIdentity>>(lock, server, [&](kj::AsyncIoContext& io) {
+    auto loggedIn = streamOver(io, std::move(fd), address, options.tls)
+                        .then([&](Result<wire::Socket> socket) -> kj::Promise<Result<DaemonIdentity>> {
+                          if (!socket.ok()) return Result<DaemonIdentity>(socket.error());
+                          fresh = kj::heap<Channel>(io, *kj::mv(socket), server, options);
+                          return fresh->logIn();
+                        });
+    return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(loggedIn));
+  });
   if (identity.ok()) server_ = server;
   io_.runSync([&](kj::AsyncIoContext&) {
     if (identity.ok()) {

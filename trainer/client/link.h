@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "trainer/client/channel.h"
+#include "trainer/client/client_lock.h"
 #include "trainer/client/io_thread.h"
 
 namespace psd {
 
-/// One connection slot of a client: a succession of Channels, on its own I/O thread. Owned by the client's
-/// thread, which makes all calls unless noted otherwise.
+/// One connection slot of a client: a succession of Channels, on its own I/O thread. Used with the client's
+/// lock held, unless noted otherwise.
 class Link {
  public:
   template <class T>
@@ -26,12 +27,16 @@ class Link {
 
   /// Replaces the channel by a new one over a socket connected to `address`, logged in within `timeout`.
   /// Returns what the daemon says of itself.
-  Result<DaemonIdentity> open(OwnFd fd, const Address& address, const ClientOptions& options,
-                              std::chrono::milliseconds timeout);
-  /// Runs `work(channel, timer)` on the I/O thread and waits for its promise of an `Answer`: a Result or a
-  /// Status.
+  Result<DaemonIdentity> open(ClientLock& lock, OwnFd fd, const Address& address,
+                              const ClientOptions& options, std::chrono::milliseconds timeout);
+  /// Runs `work(channel, timer)` on the I/O thread and waits, outside the lock, for its promise of an
+  /// `Answer`: a Result or a Status. The promise is cancelled if the wait is ended.
   template <class Answer, class Work>
-  Answer call(Work work);
+  Answer call(ClientLock& lock, Work work) {
+    return await<Answer>(lock, server_, [this, &work](kj::AsyncIoContext& io) {
+      return work(*channel_, io.provider->getTimer());
+    });
+  }
   /// Starts a call on the I/O thread, after those started before.
   template <class T>
   Future<T> start(std::function<kj::Promise<Result<T>>(Channel&)> work);
@@ -59,6 +64,10 @@ class Link {
  private:
   Link();
 
+  /// call() for `work(io)`; `server` is named in the error of a timeout.
+  template <class Answer, class Work>
+  Answer await(ClientLock& lock, const std::string& server, Work work);
+
   IoThread io_;
   std::string server_;  // of the channel
   // The rest belongs to the I/O thread.
@@ -68,7 +77,7 @@ class Link {
   std::shared_ptr<EncodedPushes> encoder_;  // of pushes, kept from one channel to the next; null: no codec
 };
 
-/// The answers of all connections to a call in which each has a share. Used on the client's thread.
+/// The answers of all connections to a call in which each has a share. A value type.
 template <class T>
 class Answers {
  public:
@@ -89,28 +98,51 @@ class Answers {
 };
 
 template <class Answer, class Work>
-Answer Link::call(Work work) {
-  try {
-    return io_.runSync([&](kj::AsyncIoContext& io) { return work(*channel_, io.provider->getTimer()); });
-  } catch (const kj::Exception& exception) {
-    // Channel turns its own failures into errors; only a timeout is left.
-    if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-      return Error{ErrorCode::unavailable, server_ + ": no answer in time"};
-    }
-    return Error{ErrorCode::internal, exception.getDescription().cStr()};
-  }
+Answer Link::await(ClientLock& lock, const std::string& server, Work work) {
+  struct Running {
+    std::promise<Answer> answer;
+    kj::Canceler canceler;  // used on the I/O thread
+  };
+  const auto running = std::make_shared<Running>();
+  std::future<Answer> answered = running->answer.get_future();
+  io_.post([this, running, &work, server] {
+    tasks_->add(running->canceler.wrap(kj::evalNow([&] { return work(io_.context()); }))
+                    .then([running](Answer answer) { running->answer.set_value(std::move(answer)); },
+                          [running, server](kj::Exception&& exception) {
+                            // Channel turns its own failures into errors; only a timeout is left.
+                            const bool timeout = exception.getType() == kj::Exception::Type::OVERLOADED;
+                            running->answer.set_value(
+                                timeout ? Error{ErrorCode::unavailable, server + ": no answer in time"}
+                                        : Error{ErrorCode::internal, exception.getDescription().cStr()});
+                          }));
+  });
+  if (lock.awaitFuture(answered)) return answered.get();
+  io_.runSync([&](kj::AsyncIoContext&) { running->canceler.cancel("the wait was ended"); });
+  return waitEndedError();
 }
 
 template <class T>
 Link::Future<T> Link::start(std::function<kj::Promise<Result<T>>(Channel&)> work) {
-  auto promise = std::make_shared<std::promise<Result<T>>>();
-  Future<T> future = promise->get_future().share();
-  io_.post([this, promise, work = std::move(work)] {
-    tasks_->add(work(*channel_).then(
-        [promise](Result<T> result) { promise->set_value(std::move(result)); },
-        [promise](kj::Exception&& exception) {
-          promise->set_value(Error{ErrorCode::internal, exception.getDescription().cStr()});
-        }));
+  /// The answer of a call that is abandoned when the link closes is an error.
+  struct Answer {
+    ~Answer() {
+      if (!given) promise.set_value(Error{ErrorCode::interrupted, "the client was destroyed"});
+    }
+    void give(Result<T> result) {
+      given = true;
+      promise.set_value(std::move(result));
+    }
+    std::promise<Result<T>> promise;
+    bool given = false;
+  };
+  auto answer = std::make_shared<Answer>();
+  Future<T> future = answer->promise.get_future().share();
+  io_.post([this, answer = std::move(answer), work = std::move(work)] {
+    tasks_->add(
+        work(*channel_).then([answer](Result<T> result) { answer->give(std::move(result)); },
+                             [answer](kj::Exception&& exception) {
+                               answer->give(Error{ErrorCode::internal, exception.getDescription().cStr()});
+                             }));
   });
   return future;
 }

@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// A client's current connections. The first joins; the others attach, and a failure of one fails all. Owned
-/// by the client's thread.
+/// A client's current connections. The first joins; the others attach, and a failure of one fails all. Used
+/// with the client's lock held.
 class Links {
  public:
   explicit Links(std::unique_ptr<Link> first) { links_.push_back(std::move(first)); }

@@ -8,7 +8,7 @@
 
 #include "common/types/daemon_addresses.h"
 #include "common/types/samples.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 
@@ -20,8 +20,8 @@ struct MovedFrom {
   std::map<Step, HeldSamples> held;  ///< samples of gradients that are unanswered or yet to come
 };
 
-/// A client of a fixed set of daemons that can follow a move of the model to others. Owned by the client's
-/// thread.
+/// A client of a fixed set of daemons that can follow a move of the model to others. Used with the client's
+/// lock held, which calls leave while they wait; interrupt() needs no lock.
 class MovableClient : public Client {
  public:
   /// Whether the daemons wait for this trainer to quiesce for a move.

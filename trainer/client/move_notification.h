@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Where the model has moved to from an observed daemon: set by the connection's I/O thread, read by the
-/// client's thread. Thread-safe.
+/// Where the model has moved to from an observed daemon: set by the connection's I/O thread, read by
+/// threads that make calls. Thread-safe.
 class MoveNotification final {
  public:
   /// The model has moved there; later calls are ignored.

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/calls.h"
-#include "trainer/client/failed_call.h"
 #include "trainer/client/transport/daemon_connection.h"
 
 namespace psd {
@@ -40,66 +39,72 @@ void copyRows(const RowBatch& from, RowBatch& to, const RowBatch& order, bool or
 std::span<float> valuesOf(RowBatch& batch, uint32_t table) { return batch.rows(table); }
 std::span<float> gradientsOf(RowBatch& batch, uint32_t table) { return batch.gradients(table); }
 
-/// A roundDue() call, which is lost when the model moves. Used on the client's thread.
-class DueUntilMove final : public Pending<RoundDue>::Impl {
- public:
-  DueUntilMove(Pending<RoundDue> due, std::shared_ptr<const uint64_t> moves)
-      : due_(std::move(due)), moves_(std::move(moves)), movesAtStart_(*moves_) {}
-  bool done() const override { return *moves_ != movesAtStart_ || due_.done(); }
-  Result<RoundDue> wait() override {
-    if (*moves_ == movesAtStart_) return due_.wait();
-    return Error{ErrorCode::unavailable, "the model has moved to other daemons"};
-  }
-
- private:
-  Pending<RoundDue> due_;
-  const std::shared_ptr<const uint64_t> moves_;
-  const uint64_t movesAtStart_;
-};
+Error destroyedError() { return {ErrorCode::interrupted, "the client was destroyed"}; }
 
 }  // namespace
 
-/// A push that has started, with its rows divided among the current daemons. Used on the client's thread.
+/// A push that has started, with its rows divided among the current daemons. Used by one thread at a time;
+/// may outlive the client.
 class MovingClient::Partial final : public PartialPush {
  public:
   Partial(MovingClient& client, std::unique_ptr<PartialPush> push, const RowBatch* rows,
           std::shared_ptr<RowBatch> divided)
-      : client_(client), push_(std::move(push)), rows_(rows), divided_(std::move(divided)) {
-    client_.partials_++;
+      : lock_(client.lock_),
+        client_(client),
+        push_(std::move(push)),
+        rows_(rows),
+        divided_(std::move(divided)) {
+    client_.partials_.insert(this);
   }
   ~Partial() override {
-    if (push_) client_.partials_--;
+    const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+    while (!lock_->awaitTurn().ok()) continue;
+    drop();
   }
-  void ready(uint64_t begin, uint64_t count) override { push_->ready(begin, count); }
+  void ready(uint64_t begin, uint64_t count) override {
+    const ClientLock::Hold hold(*lock_);
+    if (push_ && hold.status().ok()) push_->ready(begin, count);
+  }
   Pending<PushInfo> finish() override {
+    const ClientLock::Hold hold(*lock_);
+    if (!hold.status().ok()) return failedCall<PushInfo>(hold.status().error());
+    if (!push_) return failedCall<PushInfo>(destroyedError());
     if (divided_) copyRows(*rows_, *divided_, *divided_, true, gradientsOf);
     auto answer = push_->finish();
-    push_.reset();
-    client_.partials_--;
+    drop();
     return client_.track<PushInfo>(std::move(answer), [kept = divided_](const Result<PushInfo>&) {});
+  }
+  /// Abandons the push, unless it is finished. With the lock held.
+  void drop() {
+    if (!push_) return;
+    client_.partials_.erase(this);
+    const std::unique_ptr<PartialPush> last = std::move(push_);  // its destructor leaves the lock
   }
 
  private:
-  MovingClient& client_;
-  std::unique_ptr<PartialPush> push_;  // until finish()
+  const std::shared_ptr<ClientLock> lock_;
+  MovingClient& client_;               // exists while push_ does
+  std::unique_ptr<PartialPush> push_;  // until finish() or the end of the client
   const RowBatch* const rows_;
   const std::shared_ptr<RowBatch> divided_;  // null: rows_ is divided correctly
 };
 
-/// A reader's pull, which continues at other daemons if the model moves during it. Used on the client's
-/// thread; the client outlives it.
+/// A reader's pull, which continues at other daemons if the model moves during it. Used with the lock held.
 class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
  public:
   ObservedPull(MovingClient& client, std::span<float> destination, RowBatch* rows)
       : client_(client), destination_(destination), rows_(rows) {
     start();
   }
-  bool done() const override { return call_->done(); }
-  bool finished() const override { return call_->finished(); }
+  bool done() const override { return pull_->call.done(); }
+  bool finished() const override { return pull_->call.finished(); }
   Result<PullInfo> wait() override {
     for (;;) {
-      Result<PullInfo> pulled = call_->wait();
-      if (pulled.ok()) return pulled;
+      Result<PullInfo> pulled = pull_->call.wait();
+      if (pulled.ok()) {
+        if (pull_->after) pull_->after(pulled);
+        return pulled;
+      }
       if (client_.shouldRetryElsewhere(pulled.error(), moves_)) {
         start();
       } else {
@@ -110,26 +115,49 @@ class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
 
  private:
   void start() {
-    moves_ = *client_.moves_;
-    call_.emplace(client_.startPull(destination_, rows_));
+    moves_ = client_.moves_;
+    pull_.emplace(client_.startPull(destination_, rows_));
+    at_ = client_.inner_;
   }
 
   MovingClient& client_;
   const std::span<float> destination_;
   RowBatch* const rows_;
-  uint64_t moves_ = 0;  // number of moves when it was sent
-  std::optional<Pending<PullInfo>> call_;
+  uint64_t moves_ = 0;                 // number of moves when it was sent
+  std::shared_ptr<MovableClient> at_;  // makes the call
+  std::optional<StartedPull> pull_;
 };
+
+MovingClient::~MovingClient() {
+  const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+  if (lock_->threads() > 1) interrupt();
+  while (!lock_->awaitChange([this] { return lock_->threads() == 1; })) continue;
+  for (const auto* calls : {&calls_, &dues_}) {
+    for (const auto& call : *calls) call->drop(destroyedError());
+  }
+  while (!partials_.empty()) (*partials_.begin())->drop();
+}
 
 template <class Info>
 Pending<Info> MovingClient::track(Pending<Info> call, std::function<void(const Result<Info>&)> after) {
-  auto tracked = std::make_shared<Tracked<Info>>(std::move(call), std::move(after));
+  auto tracked = std::make_shared<Tracked<Info>>(*lock_, std::move(call), inner_, std::move(after));
   std::erase_if(calls_, [](const auto& each) { return each.use_count() == 1 && each->finished(); });
   calls_.push_back(tracked);
-  return Pending<Info>(std::make_unique<TrackedPending<Info>>(std::move(tracked)));
+  return Pending<Info>(std::make_unique<TrackedPending<Info>>(lock_, std::move(tracked)));
+}
+
+Pending<RoundDue> MovingClient::trackDue(Pending<RoundDue> call) {
+  auto tracked = std::make_shared<Tracked<RoundDue>>(*lock_, std::move(call), nullptr, nullptr);
+  std::erase_if(dues_, [](const auto& each) { return each.use_count() == 1; });
+  dues_.push_back(tracked);
+  return Pending<RoundDue>(std::make_unique<TrackedPending<RoundDue>>(lock_, std::move(tracked)));
 }
 
 Result<JoinInfo> MovingClient::observe(const ModelSpec& model) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  const ClientLock::Alone alone(*lock_);
+  PSD_RETURN_IF_ERROR(alone.status());
   auto info = inner_->observe(model);
   if (info.ok()) observed_ = info->model.empty() ? model : info->model;
   return info;
@@ -137,47 +165,74 @@ Result<JoinInfo> MovingClient::observe(const ModelSpec& model) {
 
 Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpec& model,
                                     const std::function<std::span<const float>()>& initialValues) {
-  auto info = inner_->join(membership, model, initialValues);
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  const ClientLock::Alone alone(*lock_);
+  PSD_RETURN_IF_ERROR(alone.status());
+  const auto values = [lock = lock_.get(), initialValues] { return lock->outside(initialValues); };
+  auto info = inner_->join(membership, model, values);
   if (info.ok()) {
     info_ = *info;
-    joined_ = Joined{{info->rank, info->worldSize}, model, initialValues};
+    joined_ = Joined{{info->rank, info->worldSize}, model, values};
   }
   return info;
+}
+
+bool MovingClient::useDeviceMemory() {
+  const ClientLock::Hold hold(*lock_);
+  if (hold.status().ok()) onDevice_ = inner_->useDeviceMemory();
+  return onDevice_;
 }
 
 // --- The move --------------------------------------------------------------------------------------------
 
 Status MovingClient::beginStep() {
-  if (failed_) return *failed_;
-  if (observed_) {
-    const DaemonAddresses places = inner_->movedTo({});
+  PSD_RETURN_IF_ERROR(lock_->awaitTurn());
+  for (;;) {
+    if (failed_) return *failed_;
+    const bool moves =
+        observed_ ? !inner_->movedTo({}).empty() : joined_ && partials_.empty() && inner_->pendingMove();
+    if (!moves) return {};
+    if (joined_) PSD_RETURN_IF_ERROR(settleCalls());
+    const ClientLock::Alone alone(*lock_);
+    PSD_RETURN_IF_ERROR(alone.status());
+    if (observed_) {
+      const DaemonAddresses places = inner_->movedTo({});
+      return places.empty() ? Status() : moveTo(places);
+    }
+    // Another thread may have made calls meanwhile, or have moved.
+    if (!calls_.empty() || !partials_.empty() || !inner_->pendingMove()) continue;
+    PSD_ASSIGN_OR_RETURN(const DaemonAddresses places, inner_->quiesce());
     return places.empty() ? Status() : moveTo(places);
   }
-  if (!joined_ || partials_ > 0 || !inner_->pendingMove()) return {};
-  settleCalls();
-  PSD_ASSIGN_OR_RETURN(const DaemonAddresses places, inner_->quiesce());
-  return places.empty() ? Status() : moveTo(places);
 }
 
-void MovingClient::settleCalls() {
-  for (const auto& call : calls_) call->settle();  // the answer is kept for its caller
-  calls_.clear();
+Status MovingClient::settleCalls() {
+  while (!calls_.empty()) {
+    const std::shared_ptr<TrackedCall> call = calls_.front();
+    PSD_RETURN_IF_ERROR(call->settle());
+    calls_.remove(call);  // the answer is kept for its caller
+  }
+  return {};
 }
 
 bool MovingClient::shouldRetryElsewhere(const Error& why, uint64_t moves) {
-  if (failed_ || interrupted_) return false;
-  if (moves != *moves_) return true;
+  if (!lock_->awaitTurn().ok() || failed_ || interrupted_) return false;
+  if (moves != moves_) return true;
   // When a daemon refuses a call because it ends, the reason may arrive later; over a connection that has
   // ended nothing more arrives.
   const bool ends = why.code == ErrorCode::shuttingDown;
   if (!ends && !isLost(why)) return false;
-  const DaemonAddresses places = inner_->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
-  return !places.empty() && moveTo(places).ok();
+  const std::shared_ptr<MovableClient> inner = inner_;
+  const DaemonAddresses places = inner->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
+  if (places.empty()) return false;
+  const ClientLock::Alone alone(*lock_);
+  if (!alone.status().ok() || failed_) return false;
+  return moves != moves_ || moveTo(places).ok();  // another thread may have moved meanwhile
 }
 
 Status MovingClient::moveTo(const DaemonAddresses& places) {
   const auto start = std::chrono::steady_clock::now();
-  if (observed_) settleCalls();
   const Status there = observed_ ? observeAt(places) : joinAt(places, inner_->movedFrom());
   const std::string where = joined(places, " ", [](const auto& of) { return joined(of, ","); });
   if (!there.ok()) {
@@ -186,9 +241,10 @@ Status MovingClient::moveTo(const DaemonAddresses& places) {
   }
   if (onEvent_) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    onEvent_(
-        {ClientEvent::What::back, fmt::format("the model has moved to {}, and so has this {}, in {}", where,
-                                              observed_ ? "reader" : "trainer", durationText(taken))});
+    const ClientEvent event{ClientEvent::What::back,
+                            fmt::format("the model has moved to {}, and so has this {}, in {}", where,
+                                        observed_ ? "reader" : "trainer", durationText(taken))};
+    lock_->outside([&] { onEvent_(event); });
   }
   return {};
 }
@@ -230,7 +286,7 @@ Status MovingClient::observeAt(const DaemonAddresses& places) {
     expect(nullptr);
     // They reject readers until they know that the move is complete.
     if (!isRetryable(observed.error().code) || std::chrono::steady_clock::now() > end) return observed;
-    std::this_thread::sleep_for(kObservePause);
+    if (!lock_->pause(kObservePause)) return waitEndedError();
   }
 }
 
@@ -240,7 +296,7 @@ void MovingClient::expect(MovableClient* next) {
 }
 
 void MovingClient::change(std::unique_ptr<MovableClient> next) {
-  std::unique_ptr<MovableClient> before;
+  std::shared_ptr<MovableClient> before;
   {
     const std::lock_guard hold(mutex_);
     previousBytes_.first += inner_->bytesPulled();
@@ -248,7 +304,11 @@ void MovingClient::change(std::unique_ptr<MovableClient> next) {
     before = std::exchange(inner_, std::move(next));
     next_ = nullptr;
   }
-  ++*moves_;
+  moves_++;
+  for (const auto& due : std::exchange(dues_, {})) {
+    due->drop({ErrorCode::unavailable, "the model has moved to other daemons"});
+  }
+  lock_->outside([&before] { before = nullptr; });
 }
 
 Result<std::unique_ptr<MovableClient>> MovingClient::connectTo(
@@ -279,23 +339,31 @@ std::shared_ptr<RowBatch> MovingClient::redivide(const RowBatch* rows) const {
 
 // --- Calls -----------------------------------------------------------------------------------------------
 
-Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* rows) {
-  if (Status begun = beginStep(); !begun.ok()) return failedCall<PullInfo>(begun.error());
-  pulled_ = true;
-  if (observed_) return Pending<PullInfo>(std::make_unique<ObservedPull>(*this, destination, rows));
-  if (!joined_) return inner_->pull(destination, rows);
-  return startPull(destination, rows);
+RowBatch MovingClient::makeRowBatch() const {
+  const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+  return inner_->makeRowBatch();
 }
 
-Pending<PullInfo> MovingClient::startPull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* rows) {
+  const ClientLock::Hold hold(*lock_);
+  const Status begun = hold.status().ok() ? beginStep() : hold.status();
+  if (!begun.ok()) return failedCall<PullInfo>(begun.error());
+  pulled_ = true;
+  if (observed_) {
+    return track(Pending<PullInfo>(std::make_unique<ObservedPull>(*this, destination, rows)));
+  }
+  StartedPull started = startPull(destination, rows);
+  return track(std::move(started.call), std::move(started.after));
+}
+
+MovingClient::StartedPull MovingClient::startPull(std::span<float> destination, RowBatch* rows) {
   const auto divided = redivide(rows);
-  if (!divided) return track(inner_->pull(destination, rows));
-  return track<PullInfo>(inner_->pull(destination, divided.get()),
-                         [divided, rows](const Result<PullInfo>& pulled) {
-                           if (!pulled.ok()) return;
-                           rows->dropLostMemory();
-                           copyRows(*divided, *rows, *divided, false, valuesOf);
-                         });
+  if (!divided) return {inner_->pull(destination, rows), nullptr};
+  return {inner_->pull(destination, divided.get()), [divided, rows](const Result<PullInfo>& pulled) {
+            if (!pulled.ok()) return;
+            rows->dropLostMemory();
+            copyRows(*divided, *rows, *divided, false, valuesOf);
+          }};
 }
 
 Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
@@ -308,9 +376,9 @@ Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient,
 std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const float> gradient,
                                                      GradientInfo behind, const std::vector<Version>& basis,
                                                      const RowBatch* rows) {
-  if (!pulled_) {
-    if (Status begun = beginStep(); !begun.ok()) return std::make_unique<FailedPush>(begun.error());
-  }
+  const ClientLock::Hold hold(*lock_);
+  const Status begun = hold.status().ok() && !pulled_ ? beginStep() : hold.status();
+  if (!begun.ok()) return std::make_unique<FailedPush>(begun.error());
   if (failed_) return std::make_unique<FailedPush>(*failed_);
   pulled_ = false;
   auto divided = redivide(rows);
@@ -320,26 +388,75 @@ std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const 
 }
 
 Pending<RoundDue> MovingClient::roundDue(Version version) {
-  return Pending<RoundDue>(std::make_unique<DueUntilMove>(inner_->roundDue(version), moves_));
+  const ClientLock::Hold hold(*lock_);
+  if (!hold.status().ok()) return failedCall<RoundDue>(hold.status().error());
+  return trackDue(inner_->roundDue(version));
+}
+
+Pending<PullInfo> MovingClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+  const ClientLock::Hold hold(*lock_);
+  if (!hold.status().ok()) return failedCall<PullInfo>(hold.status().error());
+  return track(inner_->pullFragment(destination, fragment));
+}
+
+Pending<RoundDue> MovingClient::fragmentDue(const std::vector<Version>& basis, uint32_t fragment) {
+  const ClientLock::Hold hold(*lock_);
+  if (!hold.status().ok()) return failedCall<RoundDue>(hold.status().error());
+  return trackDue(inner_->fragmentDue(basis, fragment));
+}
+
+Result<FormedGroup> MovingClient::formAveragingGroup(uint64_t after, const AveragingMember& where) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  return std::shared_ptr(inner_)->formAveragingGroup(after, where);
 }
 
 Result<MachineProgress> MovingClient::progress(bool settled) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
   PSD_RETURN_IF_ERROR(beginStep());
-  return inner_->progress(settled);
+  return std::shared_ptr(inner_)->progress(settled);
 }
 
 Result<AssignedSamples> MovingClient::takeSamples(const SamplesRequest& request) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
   for (;;) {
     PSD_RETURN_IF_ERROR(beginStep());
-    const auto assigned = inner_->takeSamples(request);
+    const std::shared_ptr<MovableClient> inner = inner_;
+    const auto assigned = inner->takeSamples(request);
     const bool forMove = assigned.ok() && assigned->what == AssignedSamples::What::nothingNow && request.wait;
     if (!forMove) return assigned;
     if (interrupted_) return interruptedError();
-    std::this_thread::sleep_for(kNoticePause);
+    if (!lock_->pause(kNoticePause)) return waitEndedError();
   }
 }
 
+Status MovingClient::report(Step step, std::span<const NamedValue> values) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  return inner_->report(step, values);
+}
+
+Result<std::vector<Rank>> MovingClient::waiters() {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  if (observed_) PSD_RETURN_IF_ERROR(beginStep());
+  return std::shared_ptr(inner_)->waiters();
+}
+
+Result<PingInfo> MovingClient::ping(uint64_t calls, uint32_t outstanding) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  if (observed_) PSD_RETURN_IF_ERROR(beginStep());
+  return std::shared_ptr(inner_)->ping(calls, outstanding);
+}
+
 Status MovingClient::leave() {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  const ClientLock::Alone alone(*lock_);
+  PSD_RETURN_IF_ERROR(alone.status());
   if (failed_) return *failed_;
   return inner_->leave();
 }
@@ -349,6 +466,22 @@ void MovingClient::interrupt() {
   const std::lock_guard hold(mutex_);
   inner_->interrupt();
   if (next_ != nullptr) next_->interrupt();
+}
+
+std::span<const float> MovingClient::view() const {
+  const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+  const bool elsewhere = observed_ && !inner_->movedTo({}).empty();
+  return elsewhere ? std::span<const float>() : inner_->view();
+}
+
+uint64_t MovingClient::bytesPulled() const {
+  const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+  return previousBytes_.first + inner_->bytesPulled();
+}
+
+uint64_t MovingClient::bytesPushed() const {
+  const ClientLock::Hold hold(*lock_, ClientLock::Turn::any);
+  return previousBytes_.second + inner_->bytesPushed();
 }
 
 }  // namespace psd

@@ -7,9 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "trainer/client/client_lock.h"
 #include "trainer/client/movable_client.h"
 #include "trainer/client/tracked_call.h"
 
@@ -18,68 +20,63 @@ namespace psd {
 /// The Client of a model that may move: wraps a client of the daemons that serve it, and replaces it after a
 /// move. A trainer changes over at the start of a step: in a pull, a request for samples, or a push without a
 /// preceding pull. A reader changes over in any call after the move, or in a pull during which it happened.
-/// Owned by one thread.
-class MovingClient final : public Client {
+/// Thread-safe.
+class MovingClient final : public Client,
+                           private Rounds,
+                           private Fragments,
+                           private GradientAveraging,
+                           private TrainingProgress,
+                           private SampleSource,
+                           private Monitoring {
  public:
   /// Returns a connected client of the daemons at `servers`, within `timeout` for each.
   using Connect = std::function<Result<std::unique_ptr<MovableClient>>(
       const std::vector<std::string>& servers, std::chrono::milliseconds timeout)>;
 
-  /// `patience`: how long it tries to reach other daemons. `onEvent` may be null.
-  MovingClient(std::unique_ptr<MovableClient> first, Connect connect, std::chrono::milliseconds patience,
-               std::function<void(const ClientEvent&)> onEvent)
-      : inner_(std::move(first)),
+  /// `lock`: that of the clients that it wraps, which are called with the lock held. `connect` is called
+  /// likewise. `patience`: how long it tries to reach other daemons. `onEvent` may be null.
+  MovingClient(std::shared_ptr<ClientLock> lock, std::unique_ptr<MovableClient> first, Connect connect,
+               std::chrono::milliseconds patience, std::function<void(const ClientEvent&)> onEvent)
+      : lock_(std::move(lock)),
+        inner_(std::move(first)),
         connect_(std::move(connect)),
         patience_(patience),
         onEvent_(std::move(onEvent)) {}
+  ~MovingClient() override;
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
-  bool useDeviceMemory() override {
-    onDevice_ = inner_->useDeviceMemory();
-    return onDevice_;
-  }
-  RowBatch makeRowBatch() const override { return inner_->makeRowBatch(); }
+  bool useDeviceMemory() override;
+  RowBatch makeRowBatch() const override;
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override;
-  // Trainers that make these calls cannot move.
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override {
-    return inner_->pullFragment(destination, fragment);
-  }
-  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
-    return inner_->fragmentDue(basis, fragment);
-  }
-  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override {
-    return inner_->formAveragingGroup(after, where);
-  }
+  // Trainers that make the next three calls cannot move.
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
+  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
-  Status report(Step step, std::span<const NamedValue> values) override {
-    return inner_->report(step, values);
-  }
-  Result<std::vector<Rank>> waiters() override {
-    if (observed_) PSD_RETURN_IF_ERROR(beginStep());
-    return inner_->waiters();
-  }
-  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
-    if (observed_) PSD_RETURN_IF_ERROR(beginStep());
-    return inner_->ping(calls, outstanding);
-  }
+  Status report(Step step, std::span<const NamedValue> values) override;
+  Result<std::vector<Rank>> waiters() override;
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;
   /// For a reader, empty between a move of the model and the call that follows it.
-  std::span<const float> view() const override {
-    const bool elsewhere = observed_ && !inner_->movedTo({}).empty();
-    return elsewhere ? std::span<const float>() : inner_->view();
-  }
-  uint64_t bytesPulled() const override { return previousBytes_.first + inner_->bytesPulled(); }
-  uint64_t bytesPushed() const override { return previousBytes_.second + inner_->bytesPushed(); }
+  std::span<const float> view() const override;
+  uint64_t bytesPulled() const override;
+  uint64_t bytesPushed() const override;
 
  private:
   /// Arguments of the trainer's join().
@@ -97,8 +94,13 @@ class MovingClient final : public Client {
   /// call at other daemons.
   bool shouldRetryElsewhere(const Error& why, uint64_t moves);
   /// Waits for calls in progress.
-  void settleCalls();
-  Pending<PullInfo> startPull(std::span<float> destination, RowBatch* rows);
+  Status settleCalls();
+  /// A pull from the current daemons, and what follows its answer.
+  struct StartedPull {
+    Pending<PullInfo> call;
+    std::function<void(const Result<PullInfo>&)> after;
+  };
+  StartedPull startPull(std::span<float> destination, RowBatch* rows);
   Status moveTo(const DaemonAddresses& places);
   Status joinAt(const DaemonAddresses& places, const MovedFrom& from);
   Status observeAt(const DaemonAddresses& places);
@@ -113,12 +115,15 @@ class MovingClient final : public Client {
   std::shared_ptr<RowBatch> redivide(const RowBatch* rows) const;
   template <class Info>
   Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
+  Pending<RoundDue> trackDue(Pending<RoundDue> call);
 
-  std::list<std::shared_ptr<TrackedCall>>
-      calls_;         // that may be in progress; must outlive inner_, which may use what they own
-  std::mutex mutex_;  // guards changes of inner_ and next_, for interrupt()
-  std::unique_ptr<MovableClient> inner_;
-  MovableClient* next_ = nullptr;  // may replace inner_
+  const std::shared_ptr<ClientLock> lock_;
+  // Calls that may be in progress; outlive inner_, which may use what they own.
+  std::list<std::shared_ptr<TrackedCall>> calls_;
+  std::list<std::shared_ptr<TrackedCall>> dues_;  // calls that end with a move
+  std::mutex mutex_;                              // guards changes of inner_ and next_, for interrupt()
+  std::shared_ptr<MovableClient> inner_;          // kept by each call while it leaves the lock
+  MovableClient* next_ = nullptr;                 // may replace inner_
   const Connect connect_;
   const std::chrono::milliseconds patience_;
   const std::function<void(const ClientEvent&)> onEvent_;
@@ -127,11 +132,11 @@ class MovingClient final : public Client {
   std::optional<ModelSpec> observed_;  // by a reader
   JoinInfo info_;
   std::optional<Error> failed_;  // a move that this trainer could not follow
-  size_t partials_ = 0;          // pushes that have started and are not finished
+  std::set<Partial*> partials_;  // pushes that have started and are not finished
   bool pulled_ = false;          // since the last push
   bool onDevice_ = false;
   bool moved_ = false;
-  const std::shared_ptr<uint64_t> moves_ = std::make_shared<uint64_t>(0);
+  uint64_t moves_ = 0;
   std::pair<uint64_t, uint64_t> previousBytes_;  // pulled and pushed at previous daemons
 };
 

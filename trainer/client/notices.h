@@ -8,24 +8,23 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
+#include "trainer/client/client_lock.h"
 #include "trainer/client/link.h"
 
 namespace psd {
 
-/// How long a call that other trainers may delay waits before it is reported.
-inline constexpr std::chrono::milliseconds kLongWait{3'000};
-
-/// Reports events to the client's user. Owned by the client's thread, except queueLine().
+/// Reports events to the client's user, outside the client's lock. Used with that lock held, except
+/// queueLine() and reportWait().
 class Notices {
  public:
   using Callback = std::function<void(const ClientEvent&)>;
 
   /// `callback` may be null: nothing is reported.
-  explicit Notices(Callback callback) : callback_(std::move(callback)) {}
+  Notices(Callback callback, ClientLock& lock) : callback_(std::move(callback)), lock_(lock) {}
 
   void tell(ClientEvent::What what, std::string line) const {
-    if (callback_) callback_({what, std::move(line)});
+    if (callback_) lock_.outside([&] { callback_({what, std::move(line)}); });
   }
   /// Queues a line, to be reported at the next reportQueued(). Callable from any thread.
   void queueLine(std::string line) {
@@ -43,24 +42,29 @@ class Notices {
     }
     for (std::string& line : due) tell(ClientEvent::What::waits, std::move(line));
   }
-  /// Reports, at most once a minute, that the client waits long for `what`.
+  /// Reports, at most once a minute, that the client waits long for `what`. Called without the client's lock,
+  /// by any thread.
   void reportWait(const std::string& what) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now < nextWait_) return;
-    nextWait_ = now + std::chrono::minutes(1);
-    tell(ClientEvent::What::waits, "waiting for " + what);
+    {
+      const std::lock_guard hold(mutex_);
+      const auto now = std::chrono::steady_clock::now();
+      if (now < nextWait_) return;
+      nextWait_ = now + std::chrono::minutes(1);
+    }
+    if (callback_) callback_({ClientEvent::What::waits, "waiting for " + what});
   }
   /// Waits for an answer that other trainers may delay.
   template <class T>
   Result<T> awaitAnswer(const Link::Future<T>& answer, const std::string& what) {
-    if (answer.wait_for(kLongWait) != std::future_status::ready) reportWait(what);
+    if (!lock_.awaitFuture(answer, [&] { reportWait(what); })) return waitEndedError();
     return answer.get();
   }
 
  private:
   const Callback callback_;
+  ClientLock& lock_;
+  std::mutex mutex_;  // guards the rest
   std::chrono::steady_clock::time_point nextWait_{};
-  std::mutex mutex_;              // guards the rest
   std::vector<std::string> due_;  // at most one for each other daemon
   std::atomic<bool> isDue_ = false;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -11,7 +10,7 @@
 #include "common/plan/same_rules.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace psd {
 namespace {
@@ -120,7 +119,7 @@ Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
     // The lead assigned the rank of a trainer that this daemon does not yet count as lost.
     const bool soonFree = !joined.ok() && joined.error().code == ErrorCode::rankTaken;
     if (!soonFree || std::chrono::steady_clock::now() >= deadline) return joined;
-    std::this_thread::sleep_for(kRankPause);
+    if (!lock_.pause(kRankPause)) return waitEndedError();
   }
 }
 
@@ -367,7 +366,7 @@ DaemonAddresses PartitionedClient::movedTo(std::chrono::milliseconds within) con
       if (DaemonAddresses places = daemon.client->movedTo({}); !places.empty()) return places;
     }
     if (over) return {};
-    std::this_thread::sleep_for(kMovePollPause);
+    if (!lock_.pause(kMovePollPause)) return {};
   }
 }
 
@@ -376,11 +375,10 @@ Result<DaemonAddresses> PartitionedClient::quiesce() {
   const uint32_t count = lead().pendingMoveTargets();
   std::vector<RpcClient::QuiesceCall> calls;
   for (const Daemon& daemon : daemons_) calls.push_back(daemon.client->startQuiesce(move, count));
-  const Result<DaemonAddresses> leads = calls.front().answer.get();
-  if (leads.ok() && !leads->empty()) return leads;
   // If the lead can no longer answer, another daemon may know that the move is complete.
-  for (size_t i = 1; i < daemons_.size(); i++) {
-    const Result<DaemonAddresses> places = calls[i].answer.get();
+  for (const RpcClient::QuiesceCall& call : calls) {
+    if (!lock_.awaitFuture(call.answer)) return waitEndedError();
+    const Result<DaemonAddresses> places = call.answer.get();
     if (places.ok() && !places->empty()) return places;
   }
   for (size_t i = 0; i < daemons_.size(); i++) {

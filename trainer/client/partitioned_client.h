@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/plan/model_partitions.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/calls_to_all.h"
-#include "trainer/client/client.h"
 #include "trainer/client/rpc_client.h"
 
 namespace psd {
@@ -20,9 +20,14 @@ namespace psd {
 /// pulls and pushes the daemon's partition and reconnects independently. The first daemon, the lead, assigns
 /// ranks and samples and chooses the initializer.
 ///
-/// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Owned by
-/// one thread.
-class PartitionedClient final : public MovableClient, private CalledDaemons {
+/// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Used
+/// with the client's lock held, which calls leave while they wait.
+class PartitionedClient final : public MovableClient,
+                                private Rounds,
+                                private Fragments,
+                                private SampleSource,
+                                private Monitoring,
+                                private CalledDaemons {
  public:
   /// One of the daemons.
   struct Daemon {
@@ -33,8 +38,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   };
   /// `daemons`: all of them, in partition order. `retryTimeout`: how long to retry at a daemon where the rank
   /// that the lead assigned is still taken. `resumable`: see ClientOptions.
-  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
-      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {
+  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable,
+                    ClientLock& lock)
+      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable), lock_(lock) {
     for (const Daemon& daemon : daemons_) {
       daemon.client->setElsewhereCheck([this] { return !movedTo({}).empty(); });
     }
@@ -58,6 +64,10 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   /// Of the lead's rounds.
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
@@ -112,6 +122,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::vector<Daemon> daemons_;
   const std::chrono::milliseconds retryTimeout_;
   const bool resumable_;
+  ClientLock& lock_;
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model

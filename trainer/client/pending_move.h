@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// A pending move of the model to other daemons: set by a connection's I/O thread, read by the client's
-/// thread. Thread-safe.
+/// A pending move of the model to other daemons: set by a connection's I/O thread, read by threads
+/// that make calls. Thread-safe.
 class PendingMove final {
  public:
   /// Move number `move`, to `daemons` daemons, is about to start.

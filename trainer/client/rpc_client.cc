@@ -1,14 +1,13 @@
 #include "trainer/client/rpc_client.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "trainer/client/api/failed_call.h"
 #include "trainer/client/attempts.h"
-#include "trainer/client/failed_call.h"
 
 namespace psd {
 namespace {
@@ -37,12 +36,16 @@ class PushAnswerPending final : public Pending<PushInfo>::Impl {
 /// A call that is not recovered when its connection breaks.
 class RoundDuePending final : public Pending<RoundDue>::Impl {
  public:
-  explicit RoundDuePending(Link::Future<RoundDue> due) : due_(std::move(due)) {}
+  RoundDuePending(Link::Future<RoundDue> due, ClientLock& lock) : due_(std::move(due)), lock_(lock) {}
   bool done() const override { return due_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
-  Result<RoundDue> wait() override { return due_.get(); }
+  Result<RoundDue> wait() override {
+    if (!lock_.awaitFuture(due_)) return waitEndedError();
+    return due_.get();
+  }
 
  private:
   const Link::Future<RoundDue> due_;
+  ClientLock& lock_;
 };
 
 class RpcPartialPush final : public PartialPush {
@@ -103,11 +106,12 @@ std::string whyNotMovable(const ClientOptions& options, const JoinInfo& info, bo
 
 }  // namespace
 
-RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
+RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, ClientLock& lock)
     : options_(options),
+      lock_(lock),
       links_(std::move(first)),
-      notices_(options.onEvent),
-      session_(options_, links_, notices_),
+      notices_(options.onEvent, lock),
+      session_(options_, links_, notices_, lock),
       faults_(session_.incarnation()),
       interruptible_(links_.first()) {}
 
@@ -115,9 +119,16 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
                                  const std::function<std::span<const float>()>& initialValues) {
   session_.become({membership, model, initialValues});
   const uint64_t connection = links_.number();
-  if (Status status = session_.join(held_, milliseconds(0)); !status.ok())
+  if (Status status = session_.join(held_, milliseconds(0)); !status.ok()) {
+    failIfEnded(status.error());
     PSD_RETURN_IF_ERROR(recover(connection, status.error()));
+  }
   return session_.info();
+}
+
+void RpcClient::failIfEnded(const Error& error) {
+  if (error.code != ErrorCode::interrupted) return;
+  links_.fail({ErrorCode::unavailable, session_.server() + ": the wait for its answer to a join was ended"});
 }
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
@@ -203,8 +214,11 @@ Pending<RoundDue> RpcClient::fragmentDue(const std::vector<Version>& basis, uint
 }
 
 Pending<RoundDue> RpcClient::dueOf(Version version, uint32_t fragment) {
-  return Pending<RoundDue>(std::make_unique<RoundDuePending>(links_.first().start<RoundDue>(
-      [version, fragment](Channel& channel) { return channel.roundDue(version, fragment); })));
+  return Pending<RoundDue>(
+      std::make_unique<RoundDuePending>(links_.first().start<RoundDue>([version, fragment](Channel& channel) {
+        return channel.roundDue(version, fragment);
+      }),
+                                        lock_));
 }
 
 Result<FormedGroup> RpcClient::formAveragingGroup(uint64_t after, const AveragingMember& where) {
@@ -224,7 +238,7 @@ Result<FormedGroup> RpcClient::formAveragingGroup(uint64_t after, const Averagin
 
 Result<MachineProgress> RpcClient::progress(bool settled) {
   return links_.first().call<Result<MachineProgress>>(
-      [settled](Channel& channel, kj::Timer&) { return channel.progress(settled); });
+      lock_, [settled](Channel& channel, kj::Timer&) { return channel.progress(settled); });
 }
 
 RpcClient::QuiesceCall RpcClient::startQuiesce(uint64_t move, uint32_t daemons) {
@@ -296,17 +310,17 @@ Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
                              kPingCallsMax, kPingOutstandingMax, calls, outstanding)};
   }
   return links_.first().call<Result<PingInfo>>(
-      [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
+      lock_, [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }
 
 Result<std::vector<Rank>> RpcClient::waiters() {
   return links_.first().call<Result<std::vector<Rank>>>(
-      [](Channel& channel, kj::Timer&) { return channel.waiters(); });
+      lock_, [](Channel& channel, kj::Timer&) { return channel.waiters(); });
 }
 
-void RpcClient::awaitOldest() {
+Status RpcClient::awaitOldest() {
   const std::shared_ptr<PushCall> oldest = pushes_.front();
-  oldest->awaitAndRecover();
+  return oldest->awaitAndRecover();
 }
 
 void RpcClient::interrupt() {
@@ -320,7 +334,7 @@ Status RpcClient::leave() {
     const uint64_t connection = links_.number();
     links_.decouple();  // the others lose the session before the answer arrives
     // The answer may take long: it is sent when the departure is on the daemon's disk.
-    const auto left = links_.first().call<Status>([this](Channel& channel, kj::Timer&) {
+    const auto left = links_.first().call<Status>(lock_, [this](Channel& channel, kj::Timer&) {
       const milliseconds lease(channel.terms().leaseMs);
       if (lease.count() == 0 || lease > options_.silence) channel.watchLiveness(options_.silence);
       return channel.leave();
@@ -343,13 +357,15 @@ Status RpcClient::connect(milliseconds timeout) {
     Status status = session_.connect(timeUntil(deadline));
     if (status.ok() || !shouldReconnect(status.error())) return status;
     if (Clock::now() >= longWait) {
-      reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
+      lock_.outside([&] {
+        reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
+      });
     }
     if (remainingUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable,
               fmt::format("no psd daemon answered within {}: {}", durationText(timeout), status.message())};
     }
-    std::this_thread::sleep_for(std::min(backoff.next(), remainingUntil(deadline)));
+    if (!lock_.pause(std::min(backoff.next(), remainingUntil(deadline)))) return waitEndedError();
   }
 }
 
@@ -369,9 +385,12 @@ Status RpcClient::rejoin(milliseconds timeout) {
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
+  const ClientLock::Alone alone(lock_);
+  PSD_RETURN_IF_ERROR(alone.status());
   if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
-  if (broken != links_.number()) return {};
+  if (broken != links_.number() && !recovering_) return {};
+  recovering_ = true;
   // After a refused call, the reason for the daemon's end may arrive later: the model may have moved.
   if (cause.code == ErrorCode::shuttingDown && !movedTo(kEndReasonTime).empty()) return cause;
   const Clock::time_point start = Clock::now();
@@ -381,9 +400,10 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
                                                       durationText(options_.retryTimeout)));
   Status back = reconnect(cause, since + options_.retryTimeout);
   if (!back.ok()) {
-    gaveUp_ = true;
+    gaveUp_ = back.error().code != ErrorCode::interrupted;  // the next call continues
     return back;
   }
+  recovering_ = false;
   faults_.back(Clock::now());
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
@@ -400,7 +420,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
 Status RpcClient::reconnect(const Error& cause, Clock::time_point deadline) {
   if (faults_.again()) {
     links_.fail(cause);
-    std::this_thread::sleep_for(std::min(faults_.pause(), remainingUntil(deadline)));
+    if (!lock_.pause(std::min(faults_.pause(), remainingUntil(deadline)))) return waitEndedError();
     if (remainingUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; it kept breaking for {}, before any call was answered",
                                                   cause.message, durationText(options_.retryTimeout))};
@@ -424,6 +444,7 @@ Status RpcClient::reconnect(const Error& cause, Clock::time_point deadline) {
     if (status.ok()) status = rejoin(timeUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
+    failIfEnded(last);
     const bool reads = !session_.hasTrainer();
     if (reads && servedByOtherDaemon()) return cause;
     // A daemon without memory for its answer may have some later.
@@ -436,7 +457,7 @@ Status RpcClient::reconnect(const Error& cause, Clock::time_point deadline) {
     }
     // One of several servers may be about to take over from another.
     const milliseconds most = options_.servers.size() > 1 ? kTakeoverPause : milliseconds::max();
-    std::this_thread::sleep_for(std::min({backoff.next(), remainingUntil(deadline), most}));
+    if (!lock_.pause(std::min({backoff.next(), remainingUntil(deadline), most}))) return waitEndedError();
   }
 }
 

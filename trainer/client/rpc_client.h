@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/client/api/client.h"
 #include "trainer/client/calls.h"
-#include "trainer/client/client.h"
 #include "trainer/client/fault_streak.h"
 #include "trainer/client/links.h"
 #include "trainer/client/movable_client.h"
@@ -19,10 +19,17 @@
 namespace psd {
 
 /// A Client of one daemon: makes calls over the session's connections, and recovers the session when they
-/// break. Owned by one thread.
-class RpcClient final : public MovableClient, private CallHost {
+/// break. Used with the client's lock held, which calls leave while they wait.
+class RpcClient final : public MovableClient,
+                        private Rounds,
+                        private Fragments,
+                        private GradientAveraging,
+                        private TrainingProgress,
+                        private SampleSource,
+                        private Monitoring,
+                        private CallHost {
  public:
-  RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
+  RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, ClientLock& lock);
 
   /// Connects within `timeout`; retries while no daemon answers.
   Status connect(std::chrono::milliseconds timeout);
@@ -35,10 +42,13 @@ class RpcClient final : public MovableClient, private CallHost {
   bool pendingMove() const override { return session_.pendingMove().move() != 0; }
   DaemonAddresses movedTo(std::chrono::milliseconds within) const override {
     if (!movedTo_.empty()) return movedTo_;
-    return session_.moveNotification() ? session_.moveNotification()->within(within) : DaemonAddresses();
+    const auto notification = session_.moveNotification();
+    if (!notification) return {};
+    return within.count() == 0 ? notification->within(within)
+                               : lock_.outside([&] { return notification->within(within); });
   }
   /// A reader does not reconnect here while `elsewhere` returns true: another daemon may have reported that
-  /// the model has moved. Called on the client's thread.
+  /// the model has moved.
   void setElsewhereCheck(std::function<bool()> elsewhere) { elsewhereCheck_ = std::move(elsewhere); }
   /// Whether movedTo() is final.
   bool isMoveOutcomeFinal() const {
@@ -95,6 +105,12 @@ class RpcClient final : public MovableClient, private CallHost {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
@@ -127,7 +143,8 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<RoundDue> dueOf(Version version, uint32_t fragment);
 
   CallHost& host() { return *this; }
-  void awaitOldest() override;
+  ClientLock& lock() override { return lock_; }
+  Status awaitOldest() override;
   bool ended() const override { return gaveUp_ || interrupted_; }
   void count(const PullInfo& info) override {
     faults_.answered();
@@ -153,17 +170,21 @@ class RpcClient final : public MovableClient, private CallHost {
   bool servedByOtherDaemon() const;
   /// Reconnects and joins or observes again, until `deadline`.
   Status reconnect(const Error& cause, std::chrono::steady_clock::time_point deadline);
+  /// After a join whose wait was ended: ends the connections, over which it may continue.
+  void failIfEnded(const Error& error);
   /// Resends the unanswered pushes. Returns their number.
   size_t resendPushes();
   void forgetSettledPushes();
   const ClientOptions options_;
+  ClientLock& lock_;
   Links links_;
   Notices notices_;
   Session session_;
   FaultStreak faults_;
-  bool gaveUp_ = false;    // recover() failed
-  bool onDevice_ = false;  // see useDeviceMemory()
-  Link& interruptible_;    // the first, for interrupt()
+  bool gaveUp_ = false;      // recover() failed
+  bool recovering_ = false;  // recover() has not completed, or its wait was ended
+  bool onDevice_ = false;    // see useDeviceMemory()
+  Link& interruptible_;      // the first, for interrupt()
   std::atomic<bool> interrupted_ = false;
   std::function<bool()> elsewhereCheck_;         // null: only what this client knows counts
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may be unanswered, oldest first

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "schema/psd.capnp.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/session_terms.h"
 
 namespace psd {

@@ -28,17 +28,19 @@ uint32_t rowShardsOfTable(const std::vector<RowShardTerms>& shards) {
 
 }  // namespace
 
-Session::Session(const ClientOptions& options, Links& links, Notices& notices)
+Session::Session(const ClientOptions& options, Links& links, Notices& notices, ClientLock& lock)
     : options_(options),
       links_(links),
       notices_(notices),
+      lock_(lock),
       incarnation_(options.incarnation != 0 ? options.incarnation : drawId()) {}
 
 Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
-  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(identity_, links_.first().open(std::move(fd), address, options_, timeUntil(deadline)));
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, lock_.outside([&] { return connectTo(address, timeout); }));
+  PSD_ASSIGN_OR_RETURN(identity_,
+                       links_.first().open(lock_, std::move(fd), address, options_, timeUntil(deadline)));
   links_.countChannel();
   server_ = server;
   return {};
@@ -50,9 +52,9 @@ Status Session::connect(milliseconds timeout) {
   const size_t first = first_;
   for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
     connected_ = (first + i) % servers;
-    // If there are several servers, one that does not answer must not delay the others for long.
+    // One of several servers that does not answer must not delay the others for long, nor the end of a wait.
     milliseconds share = remainingUntil(deadline) / static_cast<int64_t>(servers - i);
-    if (servers > 1) share = std::min(share, kAttemptTimeout);
+    if (servers > 1 || options_.keepWaiting) share = std::min(share, kAttemptTimeout);
     last = connectOnce(options_.servers[connected_], std::max(share, milliseconds(1)));
     if (last.ok() || !shouldReconnect(last.error())) return last;
   }
@@ -60,12 +62,14 @@ Status Session::connect(milliseconds timeout) {
 }
 
 Result<JoinAnswer> Session::requestJoin(const JoinRequest& request, milliseconds timeout) {
-  const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
+  const auto join = [request, model = trainer_->model](Channel& channel) {
+    return channel.join(request, model);
+  };
   // The channel itself detects a daemon that stops answering.
   if (timeout.count() == 0) {
     return notices_.awaitAnswer(links_.first().start<JoinAnswer>(join), "the daemon's answer to the join");
   }
-  return links_.first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
+  return links_.first().call<Result<JoinAnswer>>(lock_, [&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, join(channel));
   });
 }
@@ -167,7 +171,7 @@ Status Session::awaitModel() {
   const std::span<const float> values = trainer_->initialValues();
   PSD_RETURN_IF_ERROR(checkValues("the initial values", values));
   PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
-      [&](Channel& channel, kj::Timer&) { return channel.initializeModel(values, step_); }));
+      lock_, [&](Channel& channel, kj::Timer&) { return channel.initializeModel(values, step_); }));
   info_.initializedModel = true;
   return {};
 }
@@ -194,20 +198,20 @@ Status Session::attachOthers(milliseconds timeout) {
 Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
-  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_RETURN_IF_ERROR(link.open(std::move(fd), address, options_, timeUntil(deadline)));
-  return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, lock_.outside([&] { return connectTo(address, timeout); }));
+  PSD_RETURN_IF_ERROR(link.open(lock_, std::move(fd), address, options_, timeUntil(deadline)));
+  return link.call<Status>(lock_, [&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(timeUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
   });
 }
 
 Status Session::observe(milliseconds timeout) {
-  const auto observe = [this](Channel& channel) { return channel.observe(*observed_); };
+  const auto observe = [model = *observed_](Channel& channel) { return channel.observe(model); };
   const auto answer = [&]() -> Result<ModelSpec> {
     if (timeout.count() == 0) {
       return notices_.awaitAnswer(links_.first().start<ModelSpec>(observe), "the daemon's answer");
     }
-    return links_.first().call<Result<ModelSpec>>([&](Channel& channel, kj::Timer& timer) {
+    return links_.first().call<Result<ModelSpec>>(lock_, [&](Channel& channel, kj::Timer& timer) {
       return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, observe(channel));
     });
   };

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/handshake.h"
 #include "trainer/client/links.h"
 #include "trainer/client/notices.h"
@@ -22,8 +22,8 @@
 namespace psd {
 
 /// The agreement between a client and its daemon, and the steps to reach it: connects, joins or observes, and
-/// attaches further connections. Each call is one attempt; the caller decides on another. Owned by the
-/// client's thread.
+/// attaches further connections. Each call is one attempt; the caller decides on another. Used with the
+/// client's lock held, which it leaves while it waits.
 class Session {
  public:
   /// Identity of this trainer, and its model.
@@ -34,7 +34,7 @@ class Session {
   };
 
   /// The arguments outlive this object.
-  Session(const ClientOptions& options, Links& links, Notices& notices);
+  Session(const ClientOptions& options, Links& links, Notices& notices, ClientLock& lock);
 
   /// One attempt at each server, all within `timeout`; replaces the first link's channel when a server
   /// answers.
@@ -54,7 +54,7 @@ class Session {
   /// Pending move of the model, as announced by the daemon of the last join().
   PendingMove& pendingMove() const { return *pendingMove_; }
   /// Where the model has moved, as reported by the daemon of the last observe(); null: no reader.
-  const MoveNotification* moveNotification() const { return moveNotification_.get(); }
+  const std::shared_ptr<const MoveNotification>& moveNotification() const { return moveNotification_; }
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
   /// From now on this trainer initializes with these values, if it must.
@@ -109,6 +109,7 @@ class Session {
   const ClientOptions& options_;
   Links& links_;
   Notices& notices_;
+  ClientLock& lock_;
   const uint64_t incarnation_;
   std::optional<Trainer> trainer_;
   std::optional<ModelSpec> observed_;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/wire/stop_signal.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/eval/evaluate.h"
 #include "trainer/model/model.h"

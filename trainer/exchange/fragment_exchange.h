@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/types/local_steps.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/stages/execution.h"
 #include "trainer/task/batch_rows.h"

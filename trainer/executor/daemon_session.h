@@ -9,7 +9,7 @@
 
 #include <kj/async.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/context_rows.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"

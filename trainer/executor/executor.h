@@ -12,7 +12,7 @@
 
 #include <kj/async.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/daemon_session.h"
 #include "trainer/executor/ending_sessions.h"
 #include "trainer/executor/executor_config.h"

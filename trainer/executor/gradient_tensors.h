@@ -6,7 +6,7 @@
 
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd {

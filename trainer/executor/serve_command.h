@@ -3,7 +3,7 @@
 #include <string>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/executor_config.h"
 
 namespace psd {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/lab/pushed_noise.h"
 #include "trainer/lab/turns.h"
 #include "trainer/lab/virtual_paces.h"
@@ -19,7 +19,7 @@ namespace psd {
 /// of dense parameters. If the daemon would notify slower trainers by its clock to push earlier, `paces` does
 /// so in virtual time. All other calls are forwarded to the underlying client. Owned by the trainer's thread,
 /// like the underlying client, which outlives it; `paces` is used by the thread that has the turn.
-class ScheduledClient final : public Client {
+class ScheduledClient final : public Client, private Rounds, private Fragments {
  public:
   ScheduledClient(Client& client, Turns& turns, VirtualPaces& paces, Rank rank,
                   std::optional<PushedNoise> noise = {})
@@ -37,6 +37,8 @@ class ScheduledClient final : public Client {
                                          const RowBatch* rows = nullptr) override {
     return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
   }
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
   Pending<RoundDue> roundDue(Version version) override;
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/lab/step_times.h"
 #include "trainer/lab/turns.h"

@@ -5,7 +5,7 @@
 
 #include "common/types/ids.h"
 #include "common/types/learner_paces.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/lab/turns.h"
 
 namespace psd {

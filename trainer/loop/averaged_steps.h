@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/loop/collective.h"
 #include "trainer/model/model.h"
 

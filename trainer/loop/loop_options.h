@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "common/types/model_spec.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/loop/collective.h"
 
 namespace psd {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/model/model.h"
 
 namespace psd {

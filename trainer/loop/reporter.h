@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/progress.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/types/model_spec.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/task/batch.h"
 
 namespace psd {

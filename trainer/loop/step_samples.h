@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/dataset/sharder.h"
 #include "trainer/loop/loop_observer.h"

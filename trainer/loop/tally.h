@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/loop/loop_observer.h"
 
 namespace psd {

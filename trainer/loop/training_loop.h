@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/loop/averaged_steps.h"
 #include "trainer/loop/local_step_runner.h"

@@ -9,7 +9,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace nb = nanobind;
 

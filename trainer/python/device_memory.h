@@ -1,34 +1,34 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/device_copier.h"
 #include "trainer/python/array_arguments.h"
 
 namespace psd::python {
 
 /// The CUDA device on which the arrays of a client's calls are. If the daemon does not share memory of its
-/// devices with the client, calls use copies in host memory. Used on the client's thread, since CUDA's
-/// current device is per thread, so that Python's own threads keep theirs.
+/// devices with the client, calls use copies in host memory. Thread-safe; used without the GIL.
 class DeviceMemory {
  public:
-  using Interrupted = std::shared_ptr<const std::atomic<bool>>;
-
-  /// Fails if the process has no CUDA runtime or no such device. `interrupted`: ends every wait when it is
-  /// set.
-  static Result<std::shared_ptr<DeviceMemory>> make(int device, Interrupted interrupted);
+  /// Fails if the process has no CUDA runtime or no such device. `keepWaiting`: polled by every wait, which
+  /// it ends when it returns false.
+  static Result<std::shared_ptr<DeviceMemory>> make(int device, std::function<bool()> keepWaiting);
 
   CudaDevice device() const;
   /// Sets the number of elements of the model's arrays. Called before the client's join() or observe().
-  void expect(size_t elements) { elements_ = elements; }
+  void expect(size_t elements);
   /// Called after join() or observe(), with no call in progress.
-  void begin(Client& client) { usesDevice_ = client.useDeviceMemory(); }
+  void begin(Client& client);
 
+  /// Whether wait() would return immediately.
+  Result<bool> idle();
   /// Waits for pending work on arrays that were passed to exportDlpack().
   Status wait();
   /// Calls wait(), then copies `from` to `to`; each may be in host or device memory.
@@ -47,13 +47,14 @@ class DeviceMemory {
   Status endInitialization();
 
  private:
-  DeviceMemory(int device, std::unique_ptr<DeviceCopier> copier, Interrupted interrupted)
-      : index_(device), copier_(std::move(copier)), interrupted_(std::move(interrupted)) {}
+  DeviceMemory(int device, std::unique_ptr<DeviceCopier> copier, std::function<bool()> keepWaiting)
+      : index_(device), copier_(std::move(copier)), keepWaiting_(std::move(keepWaiting)) {}
   bool fits(std::span<const float> array) const;
 
   const int index_;
   const std::unique_ptr<DeviceCopier> copier_;
-  const Interrupted interrupted_;
+  const std::function<bool()> keepWaiting_;
+  std::mutex mutex_;  // guards the rest, and the copier
   size_t elements_ = 0;
   bool usesDevice_ = false;           // the client uses device memory directly
   std::vector<HostCopy> hostCopies_;  // those without another owner are free

@@ -8,7 +8,7 @@
 #include <nanobind/stl/string.h>
 
 #include "common/types/model_layout.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace nb = nanobind;
 
@@ -34,6 +34,7 @@ std::function<void(const ClientEvent&)> eventCallback(nb::object onEvent) {
   return [callable](const ClientEvent& event) {
     if (pythonIsFinalizing()) return;
     const nb::gil_scoped_acquire held;
+    const nb::error_scope pending;  // of a signal handler
     constexpr const char* kNames[] = {"waits", "broke", "back"};
     try {
       (*callable)(kNames[static_cast<size_t>(event.what)], event.line);
@@ -41,6 +42,11 @@ std::function<void(const ClientEvent&)> eventCallback(nb::object onEvent) {
       error.discard_as_unraisable("psd.Client's on_event");
     }
   };
+}
+
+ClientOptions withEvents(ClientOptions options, nb::object onEvent) {
+  if (!onEvent.is_none()) options.onEvent = eventCallback(std::move(onEvent));
+  return options;
 }
 
 }  // namespace
@@ -54,20 +60,34 @@ PythonPartialPush::~PythonPartialPush() {
   });
 }
 
-void PythonPartialPush::Push::ready(uint64_t begin, uint64_t count) {
-  if (!partial) return;
-  if (memory && onDevice.ok()) {
-    onDevice =
-        copy ? memory->copy(std::span(*copy).subspan(begin, count), spanOf(gradient).subspan(begin, count))
-             : memory->wait();
+Status PythonPartialPush::Push::ready(uint64_t begin, uint64_t count) {
+  if (!memory) {
+    partial->ready(begin, count);
+    return {};
   }
-  if (onDevice.ok()) partial->ready(begin, count);
+  const std::lock_guard lock(mutex);
+  computed.push_back({begin, count});
+  const Result<bool> idle = memory->idle();
+  if (!idle.ok()) onDevice = idle.status();
+  if (onDevice.ok() && *idle) report();  // others are reported later: the backward pass continues
+  return {};
 }
 
 Pending<PushInfo> PythonPartialPush::Push::finish() {
+  const std::lock_guard lock(mutex);
+  if (memory && onDevice.ok()) onDevice = memory->wait();
+  if (onDevice.ok()) report();
   if (onDevice.ok()) return partial->finish();
   partial = nullptr;  // abandons the push
   return failedCall<PushInfo>(onDevice.error());
+}
+
+void PythonPartialPush::Push::report() {
+  for (const auto& [begin, count] : std::exchange(computed, {})) {
+    const auto from = spanOf(gradient).subspan(begin, count);
+    if (copy && onDevice.ok()) onDevice = memory->copy(std::span(*copy).subspan(begin, count), from);
+    if (onDevice.ok()) partial->ready(begin, count);
+  }
 }
 
 void PythonPartialPush::checkOpen() const {
@@ -80,33 +100,46 @@ void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
-  client_->checkUsable();                       // so the device's stream still exists
+  client_->checkUsable();
   if (device_) exportDlpack(array_, *device_);  // the elements are final once the pending work has ended
-  client_->post([push = push_, begin, count](Client&) { push->ready(begin, count); });
+  check(client_->run([push = push_, begin, count](Client&) { return push->ready(begin, count); }));
 }
 
 PythonPending<PushInfo> PythonPartialPush::finish() {
   checkOpen();
   using Answer = PythonPending<PushInfo>;
+  client_->checkUsable();
+  push_->unfinished = false;
   const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
-  push->unfinished = false;
-  return {client_, client_->begin([push](Client&) {
+  return {client_, client_->run([push](Client&) {
             return std::make_shared<Answer::Call>(
                 Answer::Call{push->finish(), [push] { return Status(); }, push->memory});
           })};
 }
 
-PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
-  if (!onEvent.is_none()) options.onEvent = eventCallback(std::move(onEvent));
-  const int cudaDevice = options.cudaDevice;
-  client_->connect(std::move(options));
-  if (cudaDevice < 0) return;
-  const auto memory = take(client_->run([cudaDevice, interrupted = client_->interrupted()](Client&) {
-    return DeviceMemory::make(cudaDevice, interrupted);
+void PythonClient::Newest::set(ConstValues values) {
+  const std::lock_guard lock(mutex_);
+  std::swap(values_, values);
+}
+
+std::span<const float> PythonClient::Newest::get() {
+  const std::lock_guard lock(mutex_);
+  given_ = values_;
+  return spanOf(given_);
+}
+
+void PythonClient::Newest::release() {
+  const std::lock_guard lock(mutex_);
+  given_ = {};
+}
+
+PythonClient::PythonClient(ClientOptions options, nb::object onEvent)
+    : client_(std::make_shared<SharedClient>(withEvents(options, std::move(onEvent)))) {
+  if (options.cudaDevice < 0) return;
+  memory_ = take(client_->run([device = options.cudaDevice, keepWaiting = client_->keepWaiting()](Client&) {
+    return DeviceMemory::make(device, keepWaiting);
   }));
-  memory_ = memory.get();
-  device_ = memory->device();
-  client_->keep(memory);
+  device_ = memory_->device();
 }
 
 const CudaDevice* PythonClient::device() const {
@@ -121,10 +154,11 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
       [membership, model, initial, newest = newest_, memory = memory_](Client& client) -> Result<JoinInfo> {
         if (memory) memory->expect(ModelLayout(model).totalElements());
         if (memory) PSD_RETURN_IF_ERROR(memory->wait());
-        *newest = initial;
+        newest->set(initial);
         Result<JoinInfo> joined = client.join(membership, model, [newest, memory] {
-          return memory ? memory->beginInitialization(spanOf(*newest)) : spanOf(*newest);
+          return memory ? memory->beginInitialization(newest->get()) : newest->get();
         });
+        newest->release();
         if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
         return joined;
       }));
@@ -153,11 +187,11 @@ void PythonClient::begin() {
 }
 
 PullInfo PythonClient::pull(nb::handle destination, const PythonRows* rows) {
-  return take(client_->complete(makePull(destination, rows)));
+  return PythonPending<PullInfo>::waitFor(*client_, makePull(destination, rows));
 }
 
 PythonPending<PullInfo> PythonClient::beginPull(nb::handle destination, const PythonRows* rows) {
-  return {client_, client_->begin(makePull(destination, rows))};
+  return {client_, client_->run(makePull(destination, rows))};
 }
 
 PythonClient::PullWork PythonClient::makePull(nb::handle destination, const PythonRows* rows) {
@@ -168,7 +202,7 @@ PythonClient::PullWork PythonClient::makePull(nb::handle destination, const Pyth
   return [given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
     const auto answered = [given, values, rows, newest] {
       if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
-      if (values.size() > 0) *newest = ConstValues(values);  // not for pulls of rows only
+      if (values.size() > 0) newest->set(ConstValues(values));  // not for pulls of rows only
       return Status();
     };
     return std::make_shared<Call>(Call{client.pull(spanOf(values), rows.get()), answered});
@@ -182,7 +216,7 @@ PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
     const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
     const auto answered = [destination, copy, rows, newest, memory]() -> Status {
       if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
-      if (destination.size() > 0) *newest = ConstValues(destination);  // not for pulls of rows only
+      if (destination.size() > 0) newest->set(ConstValues(destination));  // not for pulls of rows only
       return {};
     };
     // Pending work on the device may still read the previous values.
@@ -195,11 +229,11 @@ PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
 }
 
 PushInfo PythonClient::push(const PushArguments& arguments) {
-  return take(client_->complete(makePush(arguments)));
+  return PythonPending<PushInfo>::waitFor(*client_, makePush(arguments));
 }
 
 PythonPending<PushInfo> PythonClient::beginPush(const PushArguments& arguments) {
-  return {client_, client_->begin(makePush(arguments))};
+  return {client_, client_->run(makePush(arguments))};
 }
 
 PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
@@ -208,24 +242,28 @@ PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
   if (memory_) return makePushFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
-  return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
+  return [steps = steps_, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
           rows = rowBatchOf(arguments.rows)](Client& client) {
-    return std::make_shared<Call>(Call{client.push(step, spanOf(gradient), behind, basis, rows.get()),
-                                       [gradient, rows] { return Status(); }});
+    const auto start = [&](Step step) {
+      return client.push(step, spanOf(gradient), behind, basis, rows.get());
+    };
+    return std::make_shared<Call>(
+        Call{inOrder(*steps, start), [gradient, rows] { return Status(); }, nullptr});
   };
 }
 
 PythonClient::PushWork PythonClient::makePushFromDevice(const PushArguments& arguments,
                                                         const ConstValues& gradient) {
   using Call = PythonPending<PushInfo>::Call;
-  return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
+  return [steps = steps_, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
           rows = rowBatchOf(arguments.rows), memory = memory_](Client& client) {
     const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
     const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
     const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
-    return std::make_shared<Call>(Call{
-        there.ok() ? client.push(step, sent, behind, basis, rows.get()) : failedCall<PushInfo>(there.error()),
-        [gradient, copy, rows] { return Status(); }, memory});
+    const auto start = [&](Step step) { return client.push(step, sent, behind, basis, rows.get()); };
+    return std::make_shared<Call>(
+        Call{there.ok() ? inOrder(*steps, start) : failedCall<PushInfo>(there.error()),
+             [gradient, copy, rows] { return Status(); }, memory});
   };
 }
 
@@ -235,15 +273,17 @@ PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push", device());
   push->rows = rowBatchOf(arguments.rows);
   push->memory = memory_;
-  client_->onClientDestroyed(push, [push = push.get()] { push->partial = nullptr; });
   // Its destructor abandons the push if a signal ends the run() below.
   PythonPartialPush begun(client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(),
                           device_);
-  client_->run([push, step = Step{++step_}, behind = arguments.behind,
-                basis = versionsOf(arguments.basis)](Client& client) {
+  const std::vector<Version> basis = versionsOf(arguments.basis);
+  client_->run([&, push](Client& client) {
     if (push->memory) push->copy = push->memory->hostCopyFor(spanOf(push->gradient));
     const auto sent = push->copy ? std::span<const float>(*push->copy) : spanOf(push->gradient);
-    push->partial = client.beginPush(step, sent, behind, basis, push->rows.get());
+    push->partial = inOrder(*steps_, [&](Step step) {
+      return client.beginPush(step, sent, arguments.behind, basis, push->rows.get());
+    });
+    return true;
   });
   newestPartial_ = push;
   return begun;
@@ -260,7 +300,7 @@ void PythonClient::checkNoUnfinishedPush() const {
 
 PythonPending<RoundDue> PythonClient::roundDue(Version version) {
   using Answer = PythonPending<RoundDue>;
-  return {client_, client_->begin([version](Client& client) {
+  return {client_, client_->run([version](Client& client) {
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.roundDue(version), [] { return Status(); }});
           })};
@@ -294,7 +334,7 @@ void PythonClient::report(uint64_t step, const std::map<std::string, double>& va
   std::vector<NamedValue> named;
   for (const auto& [name, value] : values) named.push_back({name, value});
   check(validateReport(named));
-  client_->post([step, named = std::move(named)](Client& client) { (void)client.report(Step{step}, named); });
+  check(client_->run([&](Client& client) { return client.report(Step{step}, named); }));
 }
 
 PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,13 +13,13 @@
 
 #include <nanobind/nanobind.h>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/python/array_arguments.h"
 #include "trainer/python/device_memory.h"
 #include "trainer/python/errors.h"
-#include "trainer/python/owned_client.h"
 #include "trainer/python/python_fragments.h"
 #include "trainer/python/python_rows.h"
+#include "trainer/python/shared_client.h"
 
 namespace psd::python {
 
@@ -25,71 +27,85 @@ namespace psd::python {
 template <class Info>
 class PythonPending {
  public:
-  /// Used on the client's thread.
+  /// Used without the GIL, by one thread at a time.
   struct Call {
     Pending<Info> pending;
     /// Called after a successful answer, for the rest of the work; also keeps the arrays alive.
     std::function<Status()> answered;
-    DeviceMemory* memory = nullptr;  // of the values that may initialize a model; null: host memory
-    bool answerTaken = false;
+    std::shared_ptr<DeviceMemory> memory;  // of the values that may initialize a model; null: host memory
 
-    bool finished() const { return answerTaken || pending.finished(); }
     Result<Info> wait() {
       Result<Info> info = pending.wait();
-      blockIfPythonIsFinalizing();
-      answerTaken = true;
-      const std::function<Status()> last = std::exchange(answered, nullptr);
       if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
-      if (info.ok()) PSD_RETURN_IF_ERROR(last());
+      if (info.ok()) PSD_RETURN_IF_ERROR(answered());
       return info;
     }
   };
 
-  /// Starts a call, on the client's thread.
+  /// Starts a call, without the GIL.
   using Work = std::function<std::shared_ptr<Call>(Client&)>;
 
-  PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
+  PythonPending(std::shared_ptr<SharedClient> client, std::shared_ptr<Call> call)
       : client_(std::move(client)), call_(std::move(call)) {}
   PythonPending(PythonPending&&) noexcept = default;
   PythonPending& operator=(PythonPending&&) noexcept = default;
   ~PythonPending() {
-    if (call_) client_->holdUntil([call = std::move(call_)] { return call->finished(); });
+    if (call_) client_->holdUntil([call = std::move(call_)] { return call->pending.finished(); });
   }
 
   bool done() const {
-    return !call_ || client_->run([call = call_](Client&) { return call->pending.done(); });
+    return !call_ || client_->run([&](Client&) { return call_->pending.done(); });
   }
 
   Info wait() {
     if (!call_) raise({ErrorCode::invalidArgument, "wait() was called already: a call has one answer"});
-    return take(client_->run([call = std::exchange(call_, nullptr)](Client&) { return call->wait(); }));
+    return waitFor(*client_, [call = std::exchange(call_, nullptr)](Client&) { return call; });
+  }
+  /// Starts a call, and waits for its answer.
+  static Info waitFor(SharedClient& client, const Work& start) {
+    std::shared_ptr<Call> call;
+    try {
+      return take(client.run([&](Client& owned) {
+        call = start(owned);
+        return call->wait();
+      }));
+    } catch (...) {  // a call whose wait is ended continues, and needs its arrays
+      if (call) client.holdUntil([call] { return call->pending.finished(); });
+      throw;
+    }
   }
 
  private:
-  std::shared_ptr<OwnedClient> client_;
+  std::shared_ptr<SharedClient> client_;
   std::shared_ptr<Call> call_;  // null once waited for
 };
 
 /// A push that sends final elements of its gradient while others are computed: PartialPush. With the GIL.
 class PythonPartialPush {
  public:
-  /// Used on the client's thread, except `unfinished`, which is guarded by the GIL. Keeps the arrays alive
-  /// until the answer arrives.
+  /// Used without the GIL, except `unfinished`, which is guarded by it. Keeps the arrays alive until the
+  /// answer arrives.
   struct Push {
     bool unfinished = true;
     std::unique_ptr<PartialPush> partial;
     ConstValues gradient;
     std::shared_ptr<RowBatch> rows;
-    DeviceMemory* memory = nullptr;  // of the gradient; null: it is in host memory
-    DeviceMemory::HostCopy copy;     // sent instead of the gradient; null: the gradient itself is sent
-    Status onDevice;                 // the first CUDA error
+    std::shared_ptr<DeviceMemory> memory;  // of the gradient; null: it is in host memory
+    DeviceMemory::HostCopy copy;           // sent instead of the gradient; null: the gradient itself is sent
+    std::mutex mutex;                      // guards the rest
+    std::vector<ElementRange> computed;    // by work that the device may not have completed
+    Status onDevice;                       // the first CUDA error
 
-    void ready(uint64_t begin, uint64_t count);
+    Status ready(uint64_t begin, uint64_t count);
     Pending<PushInfo> finish();
+
+   private:
+    /// Reports the computed elements, which are final.
+    void report();
   };
 
   /// `array`: the gradient's Python object, if it is on `device`.
-  PythonPartialPush(std::shared_ptr<OwnedClient> client, std::shared_ptr<Push> push, nanobind::object array,
+  PythonPartialPush(std::shared_ptr<SharedClient> client, std::shared_ptr<Push> push, nanobind::object array,
                     std::optional<CudaDevice> device)
       : client_(std::move(client)), push_(std::move(push)), array_(std::move(array)), device_(device) {}
   PythonPartialPush(PythonPartialPush&&) = default;
@@ -102,7 +118,7 @@ class PythonPartialPush {
  private:
   void checkOpen() const;
 
-  std::shared_ptr<OwnedClient> client_;
+  std::shared_ptr<SharedClient> client_;
   std::shared_ptr<Push> push_;  // null once finished
   nanobind::object array_;
   std::optional<CudaDevice> device_;
@@ -128,7 +144,7 @@ class PythonClient {
   PullInfo pull(nanobind::handle destination, const PythonRows* rows);
   PythonPending<PullInfo> beginPull(nanobind::handle destination, const PythonRows* rows);
   /// The next three calls assign the push the step number step() + 1. step() is that of the last push that
-  /// was started, even if a signal has ended the call.
+  /// was started, even if a signal has ended the wait for its answer.
   PushInfo push(const PushArguments& arguments);
   PythonPending<PushInfo> beginPush(const PushArguments& arguments);
   PythonPartialPush partialPush(const PushArguments& arguments);
@@ -144,7 +160,7 @@ class PythonClient {
   void leave();
   void interrupt() { client_->interrupt(); }
   void close() { client_->close(); }
-  uint64_t step() const { return step_; }
+  uint64_t step() const { return steps_->last; }
   uint64_t bytesPulled();
   uint64_t bytesPushed();
 
@@ -157,7 +173,7 @@ class PythonClient {
   /// The device on which arrays must be; null: host memory. Throws if the client is closed, since the
   /// device's stream is destroyed then.
   const CudaDevice* device() const;
-  /// The work of the client's thread. A push has its step number already.
+  /// Work that starts a call.
   using PullWork = PythonPending<PullInfo>::Work;
   using PushWork = PythonPending<PushInfo>::Work;
   PullWork makePull(nanobind::handle destination, const PythonRows* rows);
@@ -165,17 +181,42 @@ class PythonClient {
   PushWork makePush(const PushArguments& arguments);
   PushWork makePushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
-  const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
+  /// The step numbers of pushes. Thread-safe.
+  struct Steps {
+    std::mutex mutex;  // a push starts while it is held
+    std::atomic<uint64_t> last{0};
+  };
+  /// Returns `push(step)`, which starts a push with the next step number, without the GIL: pushes reach the
+  /// client in the order of their numbers.
+  template <class Push>
+  static auto inOrder(Steps& steps, const Push& push) {
+    const std::lock_guard lock(steps.mutex);
+    return push(Step{++steps.last});
+  }
+
+  /// The values with which the trainer initializes a daemon without a model: those of its last pull of
+  /// parameters, or else the initial ones. Thread-safe.
+  class Newest {
+   public:
+    void set(ConstValues values);
+    /// Valid until the next call of get() or release().
+    std::span<const float> get();
+    void release();
+
+   private:
+    std::mutex mutex_;  // guards the rest
+    ConstValues values_, given_;
+  };
+
+  const std::shared_ptr<SharedClient> client_;
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // see RowBatch
   JoinInfo joined_;                       // after join()
-  uint64_t step_ = 0;                     // of the last push that was started
+  const std::shared_ptr<Steps> steps_ = std::make_shared<Steps>();
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
-  std::optional<CudaDevice> device_;  // nothing: arrays are in host memory
-  DeviceMemory* memory_ = nullptr;    // of the device; owned by the client's thread
-  /// The values with which the trainer initializes a daemon without a model: those of its last pull of
-  /// parameters, or else the initial ones. Used on the client's thread.
-  const std::shared_ptr<ConstValues> newest_ = std::make_shared<ConstValues>();
+  std::optional<CudaDevice> device_;      // nothing: arrays are in host memory
+  std::shared_ptr<DeviceMemory> memory_;  // of the device
+  const std::shared_ptr<Newest> newest_ = std::make_shared<Newest>();
 };
 
 }  // namespace psd::python

@@ -6,25 +6,24 @@
 
 namespace psd::python {
 
-PythonFragments::PythonFragments(std::shared_ptr<OwnedClient> client, const JoinInfo& info, Values parameters,
-                                 Values spare)
+PythonFragments::PythonFragments(std::shared_ptr<SharedClient> client, const JoinInfo& info,
+                                 Values parameters, Values spare)
     : client_(std::move(client)), state_(std::make_shared<State>()) {
   state_->parameters = std::move(parameters);
   state_->spare = std::move(spare);
-  client_->run(
-      [held = state_, state = state_.get(), local = info.local, shards = info.shards](Client& owned) {
-        state->exchange.emplace(owned, local, shards,
-                                FragmentExchange::Observer{[state](const PushInfo& answer) {
-                                                             state->lastPush = answer;
-                                                             if (answer.outcome != PushOutcome::applied)
-                                                               state->late++;
-                                                           },
-                                                           [state] { state->late++; }});
-      });
+  const FragmentExchange::Observer observer{[state = state_.get()](const PushInfo& answer) {
+                                              state->lastPush = answer;
+                                              if (answer.outcome != PushOutcome::applied) state->late++;
+                                            },
+                                            [state = state_.get()] { state->late++; }};
+  client_->run([&](Client& client) {
+    state_->exchange.emplace(client, info.local, info.shards, observer);
+    return true;
+  });
 }
 
 PythonFragments::~PythonFragments() {
-  if (state_) client_->holdUntil([state = std::move(state_)] { return state->exchange->finished(); });
+  if (state_) client_->holdUntil([state = std::move(state_)] { return state->finished(); });
 }
 
 void PythonFragments::begin() {

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "trainer/exchange/fragment_exchange.h"
 #include "trainer/python/array_arguments.h"
-#include "trainer/python/owned_client.h"
+#include "trainer/python/shared_client.h"
 
 namespace psd::python {
 
@@ -16,7 +17,8 @@ namespace psd::python {
 class PythonFragments {
  public:
   /// `info`: the result of join(). Both arrays must be aligned.
-  PythonFragments(std::shared_ptr<OwnedClient> client, const JoinInfo& info, Values parameters, Values spare);
+  PythonFragments(std::shared_ptr<SharedClient> client, const JoinInfo& info, Values parameters,
+                  Values spare);
   PythonFragments(PythonFragments&&) = default;
   PythonFragments& operator=(PythonFragments&&) = default;
   ~PythonFragments();
@@ -38,21 +40,37 @@ class PythonFragments {
   uint64_t late();
 
  private:
-  /// Used on the client's thread.
+  /// Used without the GIL.
   struct State {
+    std::mutex mutex;  // guards the rest
     Values parameters, spare;
     std::optional<FragmentExchange> exchange;
     std::optional<PushInfo> lastPush;
     uint64_t late = 0;
+    bool broken = false;  // a signal has ended an exchange, whose calls may continue
+
+    bool finished() {
+      const std::lock_guard lock(mutex);
+      return !broken && exchange->finished();
+    }
   };
 
-  /// Runs `work(state)` on the client's thread.
+  /// Runs `work(state)` without the GIL. If a signal handler raises, throws its exception.
   template <class Work>
-  auto run(Work work) {
-    return client_->run([state = state_, work = std::move(work)](Client&) { return work(*state); });
+  auto run(const Work& work) {
+    const auto locked = [&](Client&) {
+      const std::lock_guard lock(state_->mutex);
+      return work(*state_);
+    };
+    try {
+      return client_->run(locked);
+    } catch (...) {
+      state_->broken = true;
+      throw;
+    }
   }
 
-  std::shared_ptr<OwnedClient> client_;
+  std::shared_ptr<SharedClient> client_;
   std::shared_ptr<State> state_;  // null once moved from
 };
 

@@ -7,7 +7,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 
 namespace psd::python {
 

@@ -305,7 +305,7 @@ TEST_CASE("a copy goes where its pointers lie, also between devices") {
 
 TEST_CASE("a program that exports its symbols has the runtime by name") {
   for (const char* name :
-       {"cudaGetDeviceCount", "cudaGetErrorString", "cudaGetLastError", "cudaSetDevice",
+       {"cudaGetDeviceCount", "cudaGetErrorString", "cudaGetLastError", "cudaGetDevice", "cudaSetDevice",
         "cudaRuntimeGetVersion", "cudaStreamCreateWithFlags", "cudaStreamSynchronize", "cudaStreamQuery",
         "cudaStreamDestroy", "cudaMemcpyAsync", "cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost",
         "cudaIpcGetMemHandle", "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle"}) {

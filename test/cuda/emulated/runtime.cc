@@ -118,6 +118,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* device) {
+  current();
+  *device = currentDevice;
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
   current();
   if (device < 0 || device >= kDevices) return answer(cudaErrorInvalidDevice);

@@ -8,7 +8,7 @@
 #include "test/cuda/emulated/device.h"
 #include "test/integration/daemon_process.h"
 #include "test/support/arena_values.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::trainer_device_failure_test {
 namespace {

@@ -29,6 +29,7 @@ struct DeviceCopier::Runtime {
     char reserved[64];
   };
 
+  int (*getDevice)(int*);
   int (*setDevice)(int);
   int (*getLastError)();
   const char* (*getErrorString)(int);
@@ -43,8 +44,9 @@ struct DeviceCopier::Runtime {
   int (*release)(void*);
 
   bool findAll() {
-    return find(setDevice, "cudaSetDevice") && find(getLastError, "cudaGetLastError") &&
-           find(getErrorString, "cudaGetErrorString") && find(streamCreate, "cudaStreamCreateWithFlags") &&
+    return find(getDevice, "cudaGetDevice") && find(setDevice, "cudaSetDevice") &&
+           find(getLastError, "cudaGetLastError") && find(getErrorString, "cudaGetErrorString") &&
+           find(streamCreate, "cudaStreamCreateWithFlags") &&
            find(streamSynchronize, "cudaStreamSynchronize") && find(streamDestroy, "cudaStreamDestroy") &&
            find(streamQuery, "cudaStreamQuery") && find(memcpyAsync, "cudaMemcpyAsync") &&
            find(ipcOpen, "cudaIpcOpenMemHandle") && find(ipcClose, "cudaIpcCloseMemHandle") &&
@@ -52,11 +54,32 @@ struct DeviceCopier::Runtime {
   }
 };
 
+/// Makes a device CUDA's current one of this thread, and restores the previous one.
+class DeviceCopier::Current {
+ public:
+  explicit Current(const DeviceCopier& copier) : runtime_(*copier.runtime_) {
+    runtime_.getDevice(&before_);
+    status_ = copier.check("cudaSetDevice", runtime_.setDevice(copier.device_));
+  }
+  ~Current() {
+    if (status_.ok()) runtime_.setDevice(before_);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  const Runtime& runtime_;
+  int before_ = 0;
+  Status status_;
+};
+
 Result<std::unique_ptr<DeviceCopier>> DeviceCopier::make(int device) {
   auto runtime = std::make_unique<Runtime>();
   if (!runtime->findAll()) return Error{ErrorCode::internal, "this program has no CUDA runtime"};
   std::unique_ptr<DeviceCopier> copier(new DeviceCopier(device, std::move(runtime)));
-  PSD_RETURN_IF_ERROR(copier->check("cudaSetDevice", copier->runtime_->setDevice(device)));
+  const Current current(*copier);
+  PSD_RETURN_IF_ERROR(current.status());
   PSD_RETURN_IF_ERROR(copier->check("cudaStreamCreate",
                                     copier->runtime_->streamCreate(&copier->stream_, kStreamNonBlocking)));
   return copier;
@@ -67,7 +90,7 @@ DeviceCopier::DeviceCopier(int device, std::unique_ptr<Runtime> runtime)
 
 DeviceCopier::~DeviceCopier() {
   if (stream_ == nullptr) return;
-  runtime_->setDevice(device_);
+  const Current current(*this);
   runtime_->streamDestroy(stream_);
 }
 
@@ -86,7 +109,8 @@ Result<std::unique_ptr<DeviceCopier::Mapping>> DeviceCopier::map(std::span<const
                                                   std::to_string(handle.size())};
   }
   std::memcpy(&bytes, handle.data(), sizeof bytes);
-  PSD_RETURN_IF_ERROR(check("cudaSetDevice", runtime_->setDevice(device_)));
+  const Current current(*this);
+  PSD_RETURN_IF_ERROR(current.status());
   void* data = nullptr;
   PSD_RETURN_IF_ERROR(
       check("cudaIpcOpenMemHandle", runtime_->ipcOpen(&data, bytes, kIpcLazyEnablePeerAccess)));
@@ -94,12 +118,13 @@ Result<std::unique_ptr<DeviceCopier::Mapping>> DeviceCopier::map(std::span<const
 }
 
 DeviceCopier::Mapping::~Mapping() {
-  copier_.runtime_->setDevice(copier_.device_);
+  const Current current(copier_);
   if (copier_.runtime_->ipcClose(data_) != kSuccess) copier_.runtime_->getLastError();
 }
 
 Result<std::unique_ptr<DeviceCopier::Array>> DeviceCopier::allocate(std::span<const float> values) {
-  PSD_RETURN_IF_ERROR(check("cudaSetDevice", runtime_->setDevice(device_)));
+  const Current current(*this);
+  PSD_RETURN_IF_ERROR(current.status());
   void* data = nullptr;
   PSD_RETURN_IF_ERROR(check("cudaMalloc", runtime_->allocate(&data, values.size_bytes())));
   auto array = std::make_unique<Array>(*this, static_cast<float*>(data), values.size());
@@ -108,7 +133,7 @@ Result<std::unique_ptr<DeviceCopier::Array>> DeviceCopier::allocate(std::span<co
 }
 
 DeviceCopier::Array::~Array() {
-  copier_.runtime_->setDevice(copier_.device_);
+  const Current current(copier_);
   if (copier_.runtime_->release(data_) != kSuccess) copier_.runtime_->getLastError();
 }
 
@@ -118,7 +143,8 @@ Status DeviceCopier::copy(void* to, const void* from, size_t bytes) {
 }
 
 Status DeviceCopier::begin(void* to, const void* from, size_t bytes) {
-  PSD_RETURN_IF_ERROR(check("cudaSetDevice", runtime_->setDevice(device_)));
+  const Current current(*this);
+  PSD_RETURN_IF_ERROR(current.status());
   return check("cudaMemcpyAsync", runtime_->memcpyAsync(to, from, bytes, kMemcpyDefault, stream_));
 }
 

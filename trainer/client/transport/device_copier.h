@@ -10,7 +10,7 @@ namespace psd {
 
 /// Copies to and from the memory of one CUDA device, with the CUDA runtime of the program: this library is
 /// built without CUDA and resolves the functions at run time. CUDA failures are ErrorCode::internal, since a
-/// reconnect would not help. Used by one thread at a time.
+/// reconnect would not help. A thread's current device stays as it is. Used by one thread at a time.
 class DeviceCopier {
  public:
   /// Memory shared by another process, mapped in this process; the destructor unmaps it. The copier outlives
@@ -69,6 +69,7 @@ class DeviceCopier {
 
  private:
   struct Runtime;
+  class Current;
 
   DeviceCopier(int device, std::unique_ptr<Runtime> runtime);
   Status check(const char* call, int error) const;

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "common/os/shared_memory.h"
-#include "trainer/client/ring_blocks.h"
+#include "trainer/client/api/ring_blocks.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/ring_places.h"
 #include "trainer/client/transport/row_transport.h"

@@ -6,7 +6,7 @@
 
 #include "common/types/ids.h"
 #include "common/types/row_ids.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 
 namespace psd {
 

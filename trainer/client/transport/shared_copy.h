@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/shared_model.h"
 

@@ -11,7 +11,7 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 #include "trainer/client/transport/slices.h"
 
 namespace psd {

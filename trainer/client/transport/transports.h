@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
 #include "trainer/client/transport/message_rows.h"

@@ -10,7 +10,7 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/remote/loss_result.h"
 #include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/types/stopwatch.h"
-#include "trainer/client/failed_call.h"
+#include "trainer/client/api/failed_call.h"
 
 namespace psd {
 namespace {
@@ -62,8 +62,6 @@ std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, std::span<const float
                                                      const std::vector<Version>&, const RowBatch*) {
   return std::make_unique<FailedPush>(refused("push in parts"));
 }
-
-Pending<RoundDue> RemoteClient::roundDue(Version) { return failedCall<RoundDue>(refused("ask for rounds")); }
 
 Result<PingInfo> RemoteClient::ping(uint64_t, uint32_t) { return refused("ping"); }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/remote/remote_steps.h"
 
 namespace psd {
@@ -22,8 +22,6 @@ class RemoteClient final : public Client {
   /// Not supported: only the executor knows which elements of a gradient are final.
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override;
-  /// Not supported: an executor's daemon has no rounds of local steps.
-  Pending<RoundDue> roundDue(Version version) override;
   /// Not supported: it would not measure the daemon.
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override { return steps_.leave(); }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/remote/loss_result.h"
 

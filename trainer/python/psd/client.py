@@ -31,7 +31,7 @@ _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # a call in progress ke
 
 @atexit.register
 def _close_all() -> None:
-    """Closes all clients at exit, while their threads can still call Python."""
+    """Closes all clients at exit, while threads within their calls can still return to Python."""
     for client in list(_open):
         client.close()
 
@@ -154,9 +154,9 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client:
-    """The connection of a trainer, or of a reader, to a daemon. Calls can be made from any thread, one at a time. A
-    signal whose handler raises, such as Ctrl-C, ends the wait for a call; the call continues and keeps its arrays alive
-    until it has ended. In a `with` statement the client leaves at the end of the block."""
+    """The connection of a trainer, or of a reader, to a daemon. Calls can be made from any thread, several at a time. A
+    signal whose handler raises, such as Ctrl-C, ends the wait for a call; a call that was sent continues and keeps its
+    arrays alive until it has ended. In a `with` statement the client leaves at the end of the block."""
 
     def __new__(cls, *_: object, **options: object) -> Client:
         if cls.__init__ is Client.__init__:

@@ -93,7 +93,7 @@ class GroupDaemon {
 };
 
 /// Owned by one thread.
-class GroupClient final : public FakeClient {
+class GroupClient final : public FakeClient, private GradientAveraging {
  public:
   GroupClient(GroupDaemon& daemon, FakeDaemon& unused, uint32_t rank)
       : FakeClient(unused), daemon_(daemon), rank_(rank) {
@@ -109,6 +109,7 @@ class GroupClient final : public FakeClient {
     return daemon_.with(
         [&](FakeDaemon& daemon) { return FakeClient(daemon).push(step, gradient, behind, basis, nullptr); });
   }
+  GradientAveraging* gradientAveraging() override { return this; }
   Pending<RoundDue> roundDue(Version) override {
     class Wanted : public Pending<RoundDue>::Impl {
      public:

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "test/support/catch.h"
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::client_connect_test {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd::testing {
 
@@ -101,7 +101,7 @@ struct FakeDaemon {
 };
 
 /// Owned by one thread.
-class FakeClient : public Client {
+class FakeClient : public Client, public Rounds, public SampleSource {
  public:
   explicit FakeClient(FakeDaemon& daemon) : daemon_(daemon) {}
 
@@ -178,6 +178,8 @@ class FakeClient : public Client {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }
 
+  Rounds* rounds() override { return this; }
+  SampleSource* sampleSource() override { return this; }
   Pending<RoundDue> roundDue(Version) override {
     std::optional<RoundDue> due;
     if (!daemon_.dues.empty()) {

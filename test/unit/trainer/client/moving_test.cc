@@ -34,7 +34,7 @@ struct Daemons {
   std::vector<std::string> log;
 };
 
-class FakeMovable final : public MovableClient {
+class FakeMovable final : public MovableClient, private Rounds, private SampleSource {
  public:
   explicit FakeMovable(Daemons& daemons) : daemons_(daemons), client_(daemons.daemon) {}
 
@@ -91,6 +91,8 @@ class FakeMovable final : public MovableClient {
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }
+  Rounds* rounds() override { return this; }
+  SampleSource* sampleSource() override { return this; }
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override {
     const auto assigned = client_.takeSamples(request);
@@ -115,7 +117,7 @@ class FakeMovable final : public MovableClient {
 /// it.
 std::unique_ptr<MovingClient> clientOf(Daemons& old, Daemons& now, std::vector<std::string>& events) {
   return std::make_unique<MovingClient>(
-      std::make_unique<FakeMovable>(old),
+      std::make_shared<ClientLock>(), std::make_unique<FakeMovable>(old),
       [&now](const std::vector<std::string>& servers,
              std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
         CHECK(servers == std::vector<std::string>{"tcp://new:1"});

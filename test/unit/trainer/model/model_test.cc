@@ -6,7 +6,7 @@
 
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 #include "trainer/dataset/random.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/loop/rows_of_batch.h"

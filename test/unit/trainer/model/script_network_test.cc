@@ -10,7 +10,7 @@
 
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 #include "trainer/executor/stages/execution.h"
 #include "trainer/loop/rows_of_batch.h"
 #include "trainer/model/model_list.h"

@@ -8,7 +8,7 @@
 
 #include "common/types/model_spec.h"
 #include "common/types/row_ids.h"
-#include "trainer/client/row_memory.h"
+#include "trainer/client/api/row_memory.h"
 
 namespace psd {
 

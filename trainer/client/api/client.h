@@ -20,7 +20,7 @@
 #include "common/types/named_value.h"
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 
 namespace psd {
 
@@ -104,10 +104,15 @@ struct ClientOptions {
   /// Why this trainer cannot continue at other daemons, human-readable; it prevents moves of the model while
   /// the trainer is joined. Empty: it can.
   std::string cannotMove;
-  /// Called on the client's thread with each event; may be null.
+  /// Called at least every 50 ms by a thread that waits in a call, without the client's lock; when it returns
+  /// false the wait ends (interrupted) and the call continues in the background: its spans must stay valid
+  /// until it has finished. For programs whose signal handlers run between such calls. May be null.
+  std::function<bool()> keepWaiting;
+  /// Called with each event, by a thread that makes a call, without the client's lock; may be null. Calls of
+  /// the client from within a callback fail (invalidArgument), except interrupt().
   std::function<void(const ClientEvent&)> onEvent;
-  /// Called on the client's thread when the client learns that the model has moved, before it connects to the
-  /// target: with the addresses of the previous daemon, then those of the next one. May be null.
+  /// Called likewise when the client learns that the model has moved, before it connects to the target: with
+  /// the addresses of the previous daemon, then those of the next one. May be null.
   std::function<void(const std::vector<std::string>& from, const std::vector<std::string>& to)> onMove;
 };
 
@@ -246,7 +251,8 @@ struct GradientInfo {
 /// A call in progress. `wait()` blocks the calling thread and may be called once. `done()`: wait() would
 /// return immediately, or start to recover an answer that was lost with its connection. `finished()`: nothing
 /// of the call is in progress, and nothing will be until wait() is called. Destroying the object without
-/// wait() lets the call finish in the background. The spans passed to the call must stay valid and unchanged
+/// wait() lets the call finish in the background. May outlive the client, whose end is an error of the call.
+/// Used by one thread at a time. The spans passed to the call must stay valid and unchanged
 /// until it has finished.
 template <class T>
 class Pending {
@@ -267,18 +273,94 @@ class Pending {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A push that sends the final elements of its gradient while the rest is computed. Used on the client's
-/// thread; the client outlives it. Destroying it before finish() gives up the push: nothing more is sent, and
+/// A push that sends the final elements of its gradient while the rest is computed. Used by one thread at a
+/// time. Destroying it before finish() gives up the push: nothing more is sent, and
 /// the destructor waits for outstanding answers.
 class PartialPush {
  public:
   virtual ~PartialPush() = default;
 
   /// Elements [begin, begin + count) of the gradient are final. Each element, padding included, is reported
-  /// once, in any order. Does not block.
+  /// once, in any order. Waits only while the client reconnects.
   virtual void ready(uint64_t begin, uint64_t count) = 0;
   /// Ends the push once every element is reported, and returns its answer. Called once.
   virtual Pending<PushInfo> finish() = 0;
+};
+
+/// Notifications that a round, or the trainer's part of it, should end.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+
+  /// Under LocalSteps::endsEarly or JoinInfo::allReduce: done when the trainer should end its local steps or
+  /// its averaging group, with the reason. `version`, the first of PullInfo::versions of a pull: the one that
+  /// the steps start from. A newer call ends the previous one. An answer that is lost, with its connection or
+  /// because the daemon's policy has changed, is an error after which the caller asks again: this call is not
+  /// recovered.
+  virtual Pending<RoundDue> roundDue(Version version) = 0;
+};
+
+/// Exchanges of single fragments of a model.
+class Fragments {
+ public:
+  virtual ~Fragments() = default;
+
+  /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,
+  /// which has the size of the whole arena. PullInfo::versions of other fragments' shards are 0.
+  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) = 0;
+  /// roundDue() for the rounds of one fragment; `basis`: PullInfo::versions of the values that the local
+  /// steps started from. When several daemons hold parts of the fragment, each with its own rounds, the first
+  /// answer counts; call wait() when such a call is done(). Without LocalSteps::endsEarly only closed rounds
+  /// are reported; ErrorCode::invalidArgument from a daemon that is too old for that. A newer call ends the
+  /// previous one of the same fragment.
+  virtual Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) = 0;
+};
+
+/// Groups of trainers that average their gradients.
+class GradientAveraging {
+ public:
+  virtual ~GradientAveraging() = default;
+
+  /// Under JoinInfo::allReduce: waits for the next averaging group with this trainer in it. `after`:
+  /// generation of its previous group (0: none). `where`: host and port at which the other members reach this
+  /// trainer; its rank is ignored.
+  virtual Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) = 0;
+};
+
+/// What a bridge learns of the training at its daemon.
+class TrainingProgress {
+ public:
+  virtual ~TrainingProgress() = default;
+
+  /// With ClientOptions::bridges, after join(): the progress of training. What such a client pushes is
+  /// subtracted from the current parameters, w ← w − g, as one update of each shard. `settled`: answered once
+  /// the current updates can no longer be lost.
+  virtual Result<MachineProgress> progress(bool settled) = 0;
+};
+
+/// Assignment of samples to the steps of trainers.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
+  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
+  virtual Result<AssignedSamples> takeSamples(const SamplesRequest& request) = 0;
+};
+
+/// What a trainer tells of its training, and what the daemon knows of others.
+class Monitoring {
+ public:
+  virtual ~Monitoring() = default;
+
+  /// Reports human-readable training values at `step` to the daemon: at most 16, each name of at most 64
+  /// letters, digits, or . _ - /. After join(). Does not block: values that arrive while the previous report
+  /// is unanswered are sent afterwards as one report, with the newest value of each name. Nothing is sent to
+  /// a daemon that does not support reports. An Error refers to the values only.
+  virtual Status report(Step step, std::span<const NamedValue> values) = 0;
+  /// The ranks of the trainers whose push or pull currently waits for other trainers. Allowed after join() or
+  /// observe().
+  virtual Result<std::vector<Rank>> waiters() = 0;
 };
 
 /// Required alignment, in bytes, of values and gradients.
@@ -294,8 +376,10 @@ inline constexpr size_t kValueAlignment = 8;
 /// daemon applies nothing twice) and continues; a reader observes again, in pull(). Returned errors are
 /// final: isRetryable() tells whether the client could be restarted unchanged.
 ///
-/// Owned by one thread, which makes all calls; background threads do the input and output. No exception of
-/// the RPC library leaves this class.
+/// Thread-safe: any thread may make calls, and several calls may be in progress. While one joins, reconnects,
+/// follows a move or leaves, others wait for it. Background threads do the input and output. Destroying the
+/// client while other threads are within its calls ends these as interrupt() does, and waits for them. No
+/// exception of the RPC library leaves this class.
 class Client {
  public:
   virtual ~Client() = default;
@@ -303,10 +387,10 @@ class Client {
   /// Connects and agrees on the protocol version; retries until the timeout while no daemon answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
-  /// Joins as a trainer and waits until the model has values. `initialValues` is called on the client's
-  /// thread, only when this trainer is the initializer: within join() of the first trainer, and later, within
-  /// some wait(), when the daemon restarted without a model; it then returns the trainer's newest values.
-  /// Kept until leave().
+  /// Joins as a trainer and waits until the model has values. `initialValues` is called by a thread that
+  /// makes a call, only when this trainer is the initializer: within join() of the first trainer, and later,
+  /// within some wait(), when the daemon restarted without a model; it then returns the trainer's newest
+  /// values. Kept until leave().
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
@@ -341,8 +425,7 @@ class Client {
   /// the gradient was computed from; missing shards count from version 0. Several pushes may be in progress:
   /// they reach each shard in the order of these calls. `rows`: with the gradients of its rows; null: the
   /// gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed. Over several
-  /// connections a push is sent when the previous ones are answered and the client's thread is within some
-  /// call.
+  /// connections a push is sent when the previous ones are answered and some thread is within a call.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
@@ -352,55 +435,6 @@ class Client {
   virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient,
                                                  GradientInfo behind, const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
-
-  /// Under LocalSteps::endsEarly or JoinInfo::allReduce: done when the trainer should end its local steps or
-  /// its averaging group, with the reason. `version`, the first of PullInfo::versions of a pull: the one that
-  /// the steps start from. A newer call ends the previous one. An answer that is lost, with its connection or
-  /// because the daemon's policy has changed, is an error after which the caller asks again: this call is not
-  /// recovered.
-  virtual Pending<RoundDue> roundDue(Version) = 0;
-
-  /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,
-  /// which has the size of the whole arena. PullInfo::versions of other fragments' shards are 0.
-  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
-  /// roundDue() for the rounds of one fragment; `basis`: PullInfo::versions of the values that the local
-  /// steps started from. When several daemons hold parts of the fragment, each with its own rounds, the first
-  /// answer counts; call wait() when such a call is done(). Without LocalSteps::endsEarly only closed rounds
-  /// are reported; ErrorCode::invalidArgument from a daemon that is too old for that. A newer call ends the
-  /// previous one of the same fragment.
-  virtual Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
-
-  /// Under JoinInfo::allReduce: waits for the next averaging group with this trainer in it. `after`:
-  /// generation of its previous group (0: none). `where`: host and port at which the other members reach this
-  /// trainer; its rank is ignored.
-  virtual Result<FormedGroup> formAveragingGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
-    return Error{ErrorCode::notReady, "this client does not form groups"};
-  }
-
-  /// With ClientOptions::bridges, after join(): the progress of training. What such a client pushes is
-  /// subtracted from the current parameters, w ← w − g, as one update of each shard. `settled`: answered once
-  /// the current updates can no longer be lost.
-  virtual Result<MachineProgress> progress(bool /*settled*/ = false) {
-    return Error{ErrorCode::notReady, "this client is not a bridge"};
-  }
-
-  /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
-  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
-  virtual Result<AssignedSamples> takeSamples(const SamplesRequest&) {
-    return Error{ErrorCode::notReady, "this client has no samples"};
-  }
-
-  /// Reports human-readable training values at `step` to the daemon: at most 16, each name of at most 64
-  /// letters, digits, or . _ - /. After join(). Does not block: values that arrive while the previous report
-  /// is unanswered are sent afterwards as one report, with the newest value of each name. Nothing is sent to
-  /// a daemon that does not support reports. An Error refers to the values only.
-  virtual Status report(Step, std::span<const NamedValue> values) { return validateReport(values); }
-
-  /// The ranks of the trainers whose push or pull currently waits for other trainers. Allowed after join() or
-  /// observe().
-  virtual Result<std::vector<Rank>> waiters() {
-    return Error{ErrorCode::notReady, "this client does not know the waiters"};
-  }
 
   /// Makes `calls` empty calls, 1 to a million, `outstanding` of them unanswered at a time, 1 to 65536, and
   /// waits for all. Allowed at any time after connect().
@@ -417,6 +451,25 @@ class Client {
   /// Bytes of parameters pulled and of gradients pushed so far, as transmitted.
   virtual uint64_t bytesPulled() const = 0;
   virtual uint64_t bytesPushed() const = 0;
+
+  // What not every client offers; null: this one does not.
+  virtual Rounds* rounds() { return nullptr; }
+  virtual Fragments* fragments() { return nullptr; }
+  virtual GradientAveraging* gradientAveraging() { return nullptr; }
+  virtual TrainingProgress* trainingProgress() { return nullptr; }
+  virtual SampleSource* sampleSource() { return nullptr; }
+  virtual Monitoring* monitoring() { return nullptr; }
+
+  // The calls of these; without the capability they fail (notReady), except report(), which only checks the
+  // values.
+  Pending<RoundDue> roundDue(Version version);
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
+  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where);
+  Result<MachineProgress> progress(bool settled = false);
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request);
+  Status report(Step step, std::span<const NamedValue> values);
+  Result<std::vector<Rank>> waiters();
 };
 
 }  // namespace psd

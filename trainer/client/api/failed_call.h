@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/client/client.h"
+#include "trainer/client/api/client.h"
 
 namespace psd {
 
@@ -23,7 +23,7 @@ Pending<T> failedCall(Error error) {
   return Pending<T>(std::make_unique<Failed>(std::move(error)));
 }
 
-/// A push that failed before it was sent. Used on the client's thread.
+/// A push that failed before it was sent. Used by one thread at a time.
 class FailedPush final : public PartialPush {
  public:
   explicit FailedPush(Error error) : error_(std::move(error)) {}

@@ -1,4 +1,4 @@
-#include "trainer/client/row_batch.h"
+#include "trainer/client/api/row_batch.h"
 
 #include <algorithm>
 #include <array>

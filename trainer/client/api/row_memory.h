@@ -4,7 +4,7 @@
 #include <memory>
 #include <mutex>
 
-#include "trainer/client/ring_blocks.h"
+#include "trainer/client/api/ring_blocks.h"
 
 namespace psd {
 

@@ -1,4 +1,4 @@
-#include "trainer/client/ring_blocks.h"
+#include "trainer/client/api/ring_blocks.h"
 
 #include <functional>
 #include <span>

@@ -1,4 +1,4 @@
-#include "trainer/client/row_memory.h"
+#include "trainer/client/api/row_memory.h"
 
 #include <cstdlib>
 #include <new>
