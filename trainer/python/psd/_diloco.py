@@ -117,7 +117,8 @@ class DiLoCo(Training):
         self._versions: list[int] = []  # of the parameters, after the last step or exchange
         self._warned_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
-        # The parameters as of the last exchange, with which a daemon that lost its model is initialized, and a spare array.
+        # The parameters as of the last exchange, or during one the learner's, with which a daemon that lost its model is
+        # initialized; and a spare array.
         self._values, self._spare = self.model.zeros(), self.model.zeros()
         self._values_of = {key: torch.from_numpy(view) for key, view in self.model.views(self._values).items()}
         for key, parameter in self._parameters.items():
