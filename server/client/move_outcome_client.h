@@ -4,7 +4,6 @@
 
 #include "common/auth/credentials.h"
 #include "common/status/status.h"
-#include "server/move/move_mark.h"
 #include "server/serving/move_record.h"
 
 namespace psd {

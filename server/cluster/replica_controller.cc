@@ -393,7 +393,8 @@ kj::Promise<Result<bool>> ReplicaController::moveAway(RecordedMove moved) {
 
 kj::Promise<bool> ReplicaController::whenEngineIdle(TimePoint until) {
   const PrimaryState* const primary = state_.primary();
-  if (!primary || !primary->asks()) return primary != nullptr;
+  const bool busy = primary && (primary->asks() || rules_ == Rules::suspended);
+  if (!busy) return primary != nullptr;
   if (now() >= until) return false;
   return timer_.afterDelay(kLook.count() * kj::MILLISECONDS).then([this, until] {
     return whenEngineIdle(until);
@@ -521,7 +522,11 @@ kj::Promise<Status> ReplicaController::endRun(const std::string& reason) {
 
 kj::Promise<Status> ReplicaController::endPlan(TimePoint until) {
   // A pending swap may still win, and a later one would overwrite the record of the end.
-  return whenEngineIdle(until).then([this](bool) {
+  return whenEngineIdle(until).then([this](bool) -> kj::Promise<Status> {
+    if (rules_ == Rules::over) return Status();  // the document records that the model has moved
+    if (rules_ == Rules::suspended) {
+      return Status(ErrorCode::unavailable, "it is unknown whether the model has moved");
+    }
     handleEvent([&](TimePoint) { return state_.endRun(); });
     return document_.end(model_.saves());
   });

@@ -81,7 +81,7 @@ void MoveQuiescence::look() {
     const bool all = std::ranges::all_of(
         in, [&](const auto& trainer) { return quiescedTrainers_.contains(trainer.session); });
     if (!all) return;
-    serving_.move([](OutgoingMoveState& move) { move.settle(); });
+    serving_.changeOutgoing([](OutgoingMoveState& move) { move.settle(); });
     auto found = kj::mv(*waiter);
     waiter_ = nullptr;
     found->fulfill(Status());

@@ -84,7 +84,7 @@ constexpr size_t kStateBytesMax = 400;
 /// The state line for the service manager.
 std::string stateOf(Server& server) {
   if (server.coordinator().end().requested()) return "shutting down";
-  if (const ReplicaController* const member = server.group()) {
+  if (const ReplicaController* const member = server.replicaSet()) {
     const ReplicaSetStatus group = member->status();
     const std::string state = group.stateAsReplica();
     if (state == "waiting") return "waiting: " + oneLine(group.waits, kStateBytesMax);

@@ -31,7 +31,7 @@ Overview::Overview(const Server& server, kj::Timer& timer, Result<Credentials> c
 
 std::vector<PeerBook::Peers> Overview::peers() {
   const DaemonsConfig& daemons = server_.loaded().config.daemons;
-  const ReplicaController* const group = server_.group();
+  const ReplicaController* const group = server_.replicaSet();
   const std::vector<Address> own = server_.addresses();
   std::vector<PeerBook::Peers> peers;
   for (uint32_t i = 0; i < daemons.addresses.size(); i++) {
@@ -57,7 +57,7 @@ std::vector<PeerBook::Peers> Overview::peers() {
 Address Overview::ownAddress() const {
   const DaemonsConfig& daemons = server_.loaded().config.daemons;
   const auto listed = daemons.several() ? daemons.addresses[daemons.index] : std::vector<Address>();
-  const ReplicaController* const group = server_.group();
+  const ReplicaController* const group = server_.replicaSet();
   return addressForOthers(listed, group ? group->addresses() : server_.addresses(),
                           group ? &otherReplica_ : nullptr);
 }

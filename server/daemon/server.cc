@@ -63,7 +63,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
 
 Server::~Server() noexcept(false) {
   listeners_.clear();
-  group_ = nullptr;
+  replicaSet_ = nullptr;
   // Only after a failed start or an exception; an orderly shutdown has stopped the threads already.
   if (!threads_.empty()) stopThreads().wait(io_.waitScope);
 }
@@ -84,8 +84,8 @@ Status Server::start() {
   PSD_RETURN_IF_ERROR(host_.open());
   if (loaded_.config.engine) {
     PSD_ASSIGN_OR_RETURN(
-        group_, ReplicaSetMember::make({*this, coordinator_, host_, administration_, replicator_, env_},
-                                       addresses_, io_));
+        replicaSet_, ReplicaSetMember::make({*this, coordinator_, host_, administration_, replicator_, env_},
+                                            addresses_, io_));
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(prepareAlone());
@@ -106,8 +106,8 @@ Status Server::start() {
     spdlog::error("the policies' timer has stopped: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
-  if (!group_) return {};
-  group_->start();
+  if (!replicaSet_) return {};
+  replicaSet_->start();
   return {};
 }
 
@@ -167,7 +167,8 @@ std::vector<std::string> Server::reachableAt() const {
   const DaemonsConfig& daemons = loaded_.config.daemons;
   std::vector<std::string> texts;
   std::vector<Address> addresses = daemons.several() ? daemons.addresses[daemons.index] : addresses_;
-  if (group_) std::ranges::copy(group_->controller().addressesOfAll(), std::back_inserter(addresses));
+  if (replicaSet_)
+    std::ranges::copy(replicaSet_->controller().addressesOfAll(), std::back_inserter(addresses));
   for (Address address : addresses) {
     if (address.kind == Address::Kind::tcp && address.host == "*") address.host = hostName();
     const std::string text = address.toString();
@@ -178,7 +179,7 @@ std::vector<std::string> Server::reachableAt() const {
 }
 
 kj::Promise<Result<bool>> Server::recordMove(const RecordedMove& move) {
-  return group_->controller().moveAway(move);
+  return replicaSet_->controller().moveAway(move);
 }
 
 Result<MoveOutcome> Server::askLead(const MoveLead& lead, uint64_t move) const {
@@ -268,17 +269,17 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiesced) {
 }
 
 kj::Promise<void> Server::leaveReplicaSet() {
-  if (!group_ || !coordinator_.end().restarting()) return kj::READY_NOW;
-  return group_->controller().leave();
+  if (!replicaSet_ || !coordinator_.end().restarting()) return kj::READY_NOW;
+  return replicaSet_->controller().leave();
 }
 
 kj::Promise<Status> Server::endReplicaSetRun() {
-  if (!group_ || coordinator_.end().restarting()) return Status();
-  return group_->controller().endRun(coordinator_.end().error().message);
+  if (!replicaSet_ || coordinator_.end().restarting()) return Status();
+  return replicaSet_->controller().endRun(coordinator_.end().error().message);
 }
 
 EndOf Server::sigtermEnds() const {
-  if (group_ && group_->continuesElsewhere()) return EndOf::daemon;
+  if (replicaSet_ && replicaSet_->continuesElsewhere()) return EndOf::daemon;
   const DurabilityConfig& durability = loaded_.config.durability;
   return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
 }
@@ -439,9 +440,9 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
-  if (group_) {
-    status.replicaSet = group_->controller().status();
-    status.replicaSet->lowerLimits = group_->lowerLimits();
+  if (replicaSet_) {
+    status.replicaSet = replicaSet_->controller().status();
+    status.replicaSet->lowerLimits = replicaSet_->lowerLimits();
   }
   status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());
   status.movedFrom = incoming_.cameFrom();

@@ -56,12 +56,10 @@ class Server final : public Daemon {
   void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
   const std::vector<std::string>& pages() const { return pages_; }
   /// This daemon's membership in its replica set; null: no engine is configured.
-  const ReplicaController* group() const { return group_ ? &group_->controller() : nullptr; }
+  const ReplicaController* replicaSet() const { return replicaSet_ ? &replicaSet_->controller() : nullptr; }
   /// The error that ended the daemon; ok() if there was none.
   const Status& failure() const { return failure_; }
   Status resume() override;
-  /// Whether this daemon serves.
-  ServingState& serving() { return serving_; }
   void adoptMove(const RecordedMove& move) override { outgoing_.adopt(move); }
   void fail(const Status& why) override;
   void exit(const std::string& reason) override;
@@ -125,7 +123,7 @@ class Server final : public Daemon {
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
   /// Whether another daemon of the replica set is the primary, or may be.
-  bool follows() const { return group_ && serving_.term() == 0; }
+  bool follows() const { return replicaSet_ && serving_.term() == 0; }
   /// Whether the model and its trainers can continue with that configuration.
   Status checkNextConfig(const LoadedConfig& next) const;
   kj::Promise<Result<std::string>> applyConfig(Reread reread, const std::string& by);
@@ -175,7 +173,7 @@ class Server final : public Daemon {
   LoopEnvironment environment_;
   OutgoingMove outgoing_;
   IncomingMove incoming_;
-  std::unique_ptr<ReplicaSetMember> group_;  // null: no engine is configured
+  std::unique_ptr<ReplicaSetMember> replicaSet_;  // null: no engine is configured
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;
   Status failure_;

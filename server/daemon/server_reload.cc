@@ -165,7 +165,7 @@ kj::Promise<Status> Server::changeWhileQuiesced(const LoadedConfig& next) {
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep, otherRules] {
           loaded_ = next;
-          if (group_) group_->setOwnConfig(loaded_.effective);
+          if (replicaSet_) replicaSet_->setOwnConfig(loaded_.effective);
           if (replicator_ && otherRules) replicator_->resetFollowers();  // the standby gets a new copy
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);

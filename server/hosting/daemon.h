@@ -13,8 +13,8 @@
 
 namespace psd {
 
-/// The daemon as the rooms below it see it. Owned by the control loop's thread, on which every method is
-/// called unless it says otherwise; outlives its callers.
+/// The daemon, as the replica set, the moves and the services see it. Owned by the control loop's thread, on
+/// which every method is called unless it says otherwise; outlives its callers.
 class Daemon {
  public:
   virtual ~Daemon() noexcept(false) = default;
@@ -30,8 +30,7 @@ class Daemon {
   /// The addresses at which other daemons, and trainers, reach this one.
   virtual std::vector<std::string> reachableAt() const = 0;
 
-  // --- Replica set
-  // -------------------------------------------------------------------------------------------
+  // --- Replica set ---------------------------------------------------------------------------------------
 
   /// prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome is
   /// known. Blocks.

@@ -10,6 +10,8 @@
 #include <kj/async.h>
 #include <kj/debug.h>
 
+#include "common/status/status.h"
+
 namespace psd {
 
 /// Runs blocking work (reading a file, allocating gigabytes) on a separate thread, so that no event loop
@@ -40,6 +42,14 @@ class Background {
       return KJ_EXCEPTION(OVERLOADED, error.what());
     }
     return kj::mv(done.promise);
+  }
+
+  /// run() for an Outcome that may be an Error, which is ErrorCode::overloaded if no thread can be created.
+  template <class Outcome>
+  kj::Promise<Outcome> tryRun(std::function<Outcome()> work) {
+    return run<Outcome>(std::move(work)).catch_([](kj::Exception&& exception) -> Outcome {
+      return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
+    });
   }
 
   /// Threads that have not been reaped.

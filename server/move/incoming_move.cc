@@ -24,7 +24,7 @@ Status IncomingMove::look() {
   if (!durability.enabled()) return {};
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kArrivingName));
   if (!mark) return {};
-  serving_.arrive([&](auto& state) { state.found(mark->move, mark->lead); });
+  serving_.changeIncoming([&](auto& state) { state.found(mark->move, mark->lead); });
   spdlog::warn(
       "the folder's model arrived by a move that is not known to be committed: joins are rejected until the "
       "source's lead, a trainer or psd move confirms it");
@@ -43,7 +43,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   PSD_RETURN_IF_ERROR(serving_.mayArrive());
   if (config_.model) return refused("`model` is set in this daemon's configuration: start it without");
   const bool occupied = host_.hasModel() || !coordinator_.ranks().empty();
-  PSD_RETURN_IF_ERROR(serving_.arrive([&](auto& state) { return state.begin(move, occupied); }));
+  PSD_RETURN_IF_ERROR(serving_.changeIncoming([&](auto& state) { return state.begin(move, occupied); }));
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
   paths_.assign(parts, "");
@@ -69,9 +69,9 @@ uint64_t IncomingMove::held() const {
 }
 
 Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole) {
-  PSD_RETURN_IF_ERROR(serving_.arrive([&](auto& state) { return state.propose(move, terms.lead); }));
+  PSD_RETURN_IF_ERROR(serving_.changeIncoming([&](auto& state) { return state.propose(move, terms.lead); }));
   PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
-  serving_.arrive([](auto& state) { state.accept(); });
+  serving_.changeIncoming([](auto& state) { state.accept(); });
   worldSize_ = terms.worldSize;
   return {};
 }
@@ -119,7 +119,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
   if (!all) return Outcome(ErrorCode::notReady, "not all parts of the model have arrived");
   if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
-  if (Status may = serving_.arrive([&](auto& state) { return state.place(move); }); !may.ok()) {
+  if (Status may = serving_.changeIncoming([&](auto& state) { return state.place(move); }); !may.ok()) {
     return Outcome(may.error());
   }
   trainers_ = std::move(trainers);
@@ -139,7 +139,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
 }
 
 Result<uint64_t> IncomingMove::placed() {
-  if (serving_.arrive([](auto& state) { return state.placed(); })) askLead();
+  if (serving_.changeIncoming([](auto& state) { return state.placed(); })) askLead();
   const ParameterStore& store = *host_.models().model()->store;
   uint64_t rows = 0;
   for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
@@ -147,23 +147,19 @@ Result<uint64_t> IncomingMove::placed() {
 }
 
 kj::Promise<Status> IncomingMove::clean() {
-  return background_
-      .run<Status>([this]() -> Status {
-        host_.stopSaving();
-        const DurabilityConfig& durability = config_.durability;
-        if (!durability.enabled()) return {};
-        // The mark last: without it, a daemon started over the folder would serve the remains.
-        PSD_RETURN_IF_ERROR(removeCheckpoints(env_, durability.path));
-        PSD_RETURN_IF_ERROR(removeDeparted(env_, durability.path));
-        return removeMoveMark(env_, durability.path, kArrivingName);
-      })
-      .catch_([](kj::Exception&& exception) {  // no thread could be started
-        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
-      });
+  return background_.tryRun<Status>([this]() -> Status {
+    host_.stopSaving();
+    const DurabilityConfig& durability = config_.durability;
+    if (!durability.enabled()) return {};
+    // The mark last: without it, a daemon started over the folder would serve the remains.
+    PSD_RETURN_IF_ERROR(removeCheckpoints(env_, durability.path));
+    PSD_RETURN_IF_ERROR(removeDeparted(env_, durability.path));
+    return removeMoveMark(env_, durability.path, kArrivingName);
+  });
 }
 
 kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
-  serving_.arrive([](auto& state) { state.fail(); });
+  serving_.changeIncoming([](auto& state) { state.fail(); });
   return removeModel().then([this, why = std::move(why)](const Status& removed) -> Result<uint64_t> {
     if (!removed.ok()) askLead();
     return why;
@@ -171,7 +167,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
 }
 
 kj::Promise<Status> IncomingMove::forget() {
-  serving_.arrive([](auto& state) { state.forget(); });
+  serving_.changeIncoming([](auto& state) { state.forget(); });
   return removeModel();
 }
 
@@ -180,7 +176,7 @@ kj::Promise<Status> IncomingMove::removeModel() {
   return clean().then([this](Status cleaned) -> Status {
     // The folder may have state from before the move.
     if (cleaned.ok() && serving_.incoming().unread()) cleaned = daemon_.prepare();
-    serving_.arrive([&](auto& state) { state.forgotten(cleaned.ok()); });
+    serving_.changeIncoming([&](auto& state) { state.forgotten(cleaned.ok()); });
     if (!cleaned.ok()) {
       spdlog::error("the remains of an aborted move cannot be removed from the folder: {}",
                     cleaned.message());
@@ -205,7 +201,7 @@ kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arr
   auto kept = std::make_shared<ParameterHost::Arrived>(std::move(arrived));
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
-    serving_.arrive([](auto& state) { state.read(); });
+    serving_.changeIncoming([](auto& state) { state.read(); });
     return host_.installModel(std::move(*kept), trainers_->departed);
   });
 }
@@ -218,19 +214,16 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
   if (Status may = serving_.incoming().mayCommit(move); !may.ok()) return may;
   if (serving_.incoming().unread()) {
     if (Status read = daemon_.prepare(); !read.ok()) return read;
-    serving_.arrive([](auto& state) { state.read(); });
+    serving_.changeIncoming([](auto& state) { state.read(); });
   }
-  serving_.arrive([](auto& state) { state.commit(); });
+  serving_.changeIncoming([](auto& state) { state.commit(); });
   const auto unmark = [this]() -> Status {
     if (!config_.durability.enabled()) return {};
     return removeMoveMark(env_, config_.durability.path, kArrivingName);
   };
-  auto done = background_.run<Status>(unmark)
-                  .catch_([](kj::Exception&& exception) {  // no thread could be started
-                    return Status(ErrorCode::overloaded, exception.getDescription().cStr());
-                  })
+  auto done = background_.tryRun<Status>(unmark)
                   .then([this](Status status) {
-                    serving_.arrive([&](auto& state) { state.committed(status.ok()); });
+                    serving_.changeIncoming([&](auto& state) { state.committed(status.ok()); });
                     if (status.ok()) open();
                     return status;
                   })
@@ -256,7 +249,7 @@ void IncomingMove::open() {
 
 kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
   using GiveUp = IncomingMoveState::GiveUp;
-  const auto next = serving_.arrive([move](auto& state) { return state.giveUp(move); });
+  const auto next = serving_.changeIncoming([move](auto& state) { return state.giveUp(move); });
   if (!next.ok()) return next.status();
   if (*next == GiveUp::drop) dropReceived();
   return *next == GiveUp::forget ? forget() : kj::Promise<Status>(Status());
@@ -264,7 +257,7 @@ kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
 
 void IncomingMove::abandon(uint64_t move) {
   using Abandon = IncomingMoveState::Abandon;
-  const Abandon next = serving_.arrive([move](auto& state) { return state.abandon(move); });
+  const Abandon next = serving_.changeIncoming([move](auto& state) { return state.abandon(move); });
   if (next == Abandon::ask) askLead();
   if (next == Abandon::drop) dropReceived();
 }

@@ -17,7 +17,8 @@ void OutcomePoll::start(uint64_t move, MoveLead lead, Handle handle) {
   move_ = move;
   lead_ = std::move(lead);
   handle_ = std::move(handle);
-  asking_ = poll(move, kFirstPause).eagerlyEvaluate([](kj::Exception&& exception) {
+  asking_ = poll(move, kFirstPause).eagerlyEvaluate([this](kj::Exception&& exception) {
+    move_ = 0;  // it may be started again
     spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
   });
 }
@@ -25,11 +26,8 @@ void OutcomePoll::start(uint64_t move, MoveLead lead, Handle handle) {
 kj::Promise<void> OutcomePoll::poll(uint64_t move, kj::Duration pause) {
   return timer_.afterDelay(pause)
       .then([this, move] {
-        return background_
-            .run<Result<MoveOutcome>>([this, lead = lead_, move] { return daemon_.askLead(lead, move); })
-            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
-              return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
-            });
+        return background_.tryRun<Result<MoveOutcome>>(
+            [this, lead = lead_, move] { return daemon_.askLead(lead, move); });
       })
       .then([this](const Result<MoveOutcome>& outcome) -> kj::Promise<bool> {
         if (!outcome.ok()) return false;

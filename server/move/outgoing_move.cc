@@ -34,14 +34,14 @@ Status OutgoingMove::look() {
   if (!durability.enabled()) return {};
   PSD_ASSIGN_OR_RETURN(auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
-  serving_.move([&](auto& state) { state.adopt({mark->move, std::move(mark->to)}); });
+  serving_.changeOutgoing([&](auto& state) { state.adopt({mark->move, std::move(mark->to)}); });
   spdlog::warn("{}, as '{}/{}' says; {}", serving_.movedError().message, durability.path, kMovedName,
                remedy());
   return {};
 }
 
 void OutgoingMove::adopt(RecordedMove move) {
-  serving_.move([&](auto& state) { state.adopt(std::move(move)); });
+  serving_.changeOutgoing([&](auto& state) { state.adopt(std::move(move)); });
   resolveWaiters(serving_.outgoing().move());
   logUnmarked(writeMark(serving_.outgoing().move()).status);
   const std::string line = serving_.movedError().message;
@@ -114,7 +114,7 @@ Status OutgoingMove::begin(uint64_t move, DaemonAddresses to, std::chrono::milli
   if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "not a valid move"};
   const auto daemons = static_cast<uint32_t>(to.size());
   const std::string line = "the model is about to move to " + addressesText(to);
-  serving_.move([&](auto& state) {
+  serving_.changeOutgoing([&](auto& state) {
     state.begin({move, std::move(to)}, config_.daemons.index > 0 ? begun.lead : 0);
   });
   spdlog::info("{}", line);
@@ -152,7 +152,7 @@ kj::Promise<Result<QuiescedModel>> OutgoingMove::whenQuiesced(uint64_t move) {
       .then([this, move](const Status& status) -> Outcome {
         if (!serving_.outgoing().underWay()) openGates();  // it was aborted while they closed
         if (!status.ok()) return status.error();
-        PSD_RETURN_IF_ERROR(serving_.move([move](auto& state) { return state.quiesce(move); }));
+        PSD_RETURN_IF_ERROR(serving_.changeOutgoing([move](auto& state) { return state.quiesce(move); }));
         return QuiescedModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
       });
 }
@@ -187,7 +187,7 @@ kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& 
 kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
   if (serving_.outgoing().outcome(move, false) == MoveOutcome::counts) return Status();
   if (Status still = checkStill(move); !still.ok()) return still;
-  Status begun = serving_.move([move](auto& state) { return state.commit(move); });
+  Status begun = serving_.changeOutgoing([move](auto& state) { return state.commit(move); });
   if (!begun.ok()) return begun;
   return decide();
 }
@@ -196,15 +196,19 @@ kj::Promise<Status> OutgoingMove::decide() {
   using Written = OutgoingMoveState::Written;
   const RecordedMove& move = serving_.outgoing().move();
   if (config_.engine) {
-    return daemon_.recordMove(move).then([this, move](const Result<bool>& counts) -> kj::Promise<Status> {
-      if (counts.ok() && *counts) {
-        return markFolder(move).then([this, move] { return decided(move.move, {Written::yes, {}}); });
-      }
-      // Not `unavailable`, which means that the outcome is unknown.
-      return decided(move.move, {Written::no,
-                                 {ErrorCode::notReady,
-                                  counts.ok() ? "another daemon has taken over" : counts.message()}});
-    });
+    return daemon_.recordMove(move).then(
+        [this, move](const Result<bool>& counts) -> kj::Promise<Status> {
+          if (counts.ok() && *counts) {
+            return markFolder(move).then([this, move] { return decided(move.move, {Written::yes, {}}); });
+          }
+          // Not `unavailable`, which means that the outcome is unknown.
+          return decided(move.move, {Written::no,
+                                     {ErrorCode::notReady,
+                                      counts.ok() ? "another daemon has taken over" : counts.message()}});
+        },
+        [this, id = move.move](kj::Exception&& exception) -> kj::Promise<Status> {
+          return decided(id, {Written::unknown, {ErrorCode::internal, exception.getDescription().cStr()}});
+        });
   }
   return background_.run<Writing>([this, move] { return writeMark(move); })
       .then([this, id = move.move](const Writing& writing) { return decided(id, writing); },
@@ -214,10 +218,7 @@ kj::Promise<Status> OutgoingMove::decide() {
 }
 
 kj::Promise<void> OutgoingMove::markFolder(const RecordedMove& move) {
-  return background_.run<Status>([this, move] { return writeMark(move).status; })
-      .catch_([](kj::Exception&& exception) {  // no thread could be started
-        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
-      })
+  return background_.tryRun<Status>([this, move] { return writeMark(move).status; })
       .then([](const Status& written) { logUnmarked(written); });
 }
 
@@ -239,7 +240,7 @@ OutgoingMove::Writing OutgoingMove::writeMark(const RecordedMove& move) const {
 
 Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
   using Written = OutgoingMoveState::Written;
-  serving_.move([&](auto& state) { state.written(writing.written); });
+  serving_.changeOutgoing([&](auto& state) { state.written(writing.written); });
   if (writing.written == Written::yes) {
     leave();
   } else if (writing.written == Written::no) {
@@ -247,9 +248,11 @@ Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
   } else {
     // Trainers stay quiesced: the next daemon over the folder redirects or resumes, by what it finds there.
     deadline_ = nullptr;
-    const std::string line = fmt::format(
-        "it is unknown whether the model has moved, as '{}/{}' can neither be written nor removed: {}",
-        config_.durability.path, kMovedName, writing.status.message());
+    const std::string line =
+        "it is unknown whether the model has moved: " +
+        (config_.engine ? writing.status.message()
+                        : fmt::format("'{}/{}' can neither be written nor removed: {}",
+                                      config_.durability.path, kMovedName, writing.status.message()));
     coordinator_.requestStop(line, EndOf::daemon);
     return {ErrorCode::unavailable, line};
   }
@@ -270,9 +273,9 @@ void OutgoingMove::leave() {
 }
 
 void OutgoingMove::abandon(uint64_t move, const std::string& why) {
-  const bool still = serving_.outgoing().still();
+  const bool still = serving_.outgoing().frozen();
   const DaemonAddresses to = serving_.outgoing().move().to;
-  if (!serving_.move([move](auto& state) { return state.abandon(move); })) return;
+  if (!serving_.changeOutgoing([move](auto& state) { return state.abandon(move); })) return;
   const std::string missing = still ? std::string() : coordinator_.pause().missing();
   const std::string line =
       fmt::format("the model stays here, the move was aborted: {}{}", why,
@@ -294,7 +297,7 @@ void OutgoingMove::askLead(uint64_t move, const DaemonAddresses& to) {
   }
   poll_.start(move, std::move(lead), [this, move](MoveOutcome outcome) -> kj::Promise<bool> {
     using Next = OutgoingMoveState::Next;
-    const Next next = serving_.move([&](auto& state) { return state.answered(move, outcome); });
+    const Next next = serving_.changeOutgoing([&](auto& state) { return state.answered(move, outcome); });
     if (next != Next::commit) return next == Next::done;
     return decide().then([](const Status& decided) { return decided.ok(); });
   });

@@ -97,26 +97,26 @@ class Administration {
     });
   }
   /// This daemon's replica set; null if it is in none, as before the call. Call before any request.
-  void setReplicaSet(ReplicaController* group) { group_ = group; }
+  void setReplicaSet(ReplicaController* replicaSet) { replicaSet_ = replicaSet; }
   /// A daemon asks to follow this one; `loop` is that of its connection.
   kj::Promise<Result<ReplicaController::Admitted>> admit(FollowerRequest request,
                                                          std::shared_ptr<EventLoop> loop) {
     return control_.run([this, request = std::move(request), loop = std::move(loop)](
                             Coordinator&, ParameterHost&) mutable -> Result<ReplicaController::Admitted> {
-      if (!group_) return noReplicaSet();
-      return group_->admit(request, std::move(loop));
+      if (!replicaSet_) return noReplicaSet();
+      return replicaSet_->admit(request, std::move(loop));
     });
   }
   kj::Promise<void> feedEnded(std::shared_ptr<FeedHandle> feed, Status why) {
     return control_.run([this, feed = std::move(feed), why = std::move(why)](Coordinator&, ParameterHost&) {
-      if (group_) group_->feedEnded(feed, why);
+      if (replicaSet_) replicaSet_->feedEnded(feed, why);
     });
   }
   /// See ReplicaController::whenServing().
   kj::Promise<uint64_t> whenServing(uint64_t known, uint64_t primary) {
     return control_.run([this, known, primary](Coordinator&, ParameterHost&) -> kj::Promise<uint64_t> {
-      if (!group_) return kj::NEVER_DONE;
-      return group_->whenServing(known, DaemonId{primary});
+      if (!replicaSet_) return kj::NEVER_DONE;
+      return replicaSet_->whenServing(known, DaemonId{primary});
     });
   }
   /// Number of this daemon's process, and ReplicaController::folderTerm().
@@ -126,16 +126,16 @@ class Administration {
   };
   kj::Promise<ProcessAndFolder> processAndFolder() {
     return control_.run([this](Coordinator& coordinator, ParameterHost&) {
-      return ProcessAndFolder{coordinator.daemonId(), group_ ? group_->folderTerm() : 0};
+      return ProcessAndFolder{coordinator.daemonId(), replicaSet_ ? replicaSet_->folderTerm() : 0};
     });
   }
   /// Promotes the standby; this daemon becomes its standby.
   kj::Promise<Status> switchOver(std::string by) {
-    return runGroupAction("a switchover", std::move(by), &ReplicaController::switchOver);
+    return runReplicaSetAction("a switchover", std::move(by), &ReplicaController::switchOver);
   }
   /// Replaces a dead primary with the state held here, accepting any data loss.
   kj::Promise<Status> recover(std::string by) {
-    return runGroupAction("a recovery", std::move(by), &ReplicaController::recover);
+    return runReplicaSetAction("a recovery", std::move(by), &ReplicaController::recover);
   }
   /// This daemon's roles as source and target of a move. Call before any request.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
@@ -196,21 +196,21 @@ class Administration {
             "this daemon is in no replica set: its configuration has no `engine`"};
   }
   /// Runs an action of the replica set that `by` requested, unless the model has moved away.
-  kj::Promise<Status> runGroupAction(const char* what, std::string by,
-                                     kj::Promise<Status> (ReplicaController::*action)()) {
+  kj::Promise<Status> runReplicaSetAction(const char* what, std::string by,
+                                          kj::Promise<Status> (ReplicaController::*action)()) {
     return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,
                                                                  ParameterHost&) -> kj::Promise<Status> {
       coordinator.logOperatorRequest(what, by);
-      if (!group_) return Status(noReplicaSet());
+      if (!replicaSet_) return Status(noReplicaSet());
       const ServingState& serving = coordinator.serving();
       if (serving.outgoing().moved()) return Status(serving.movedError());
-      return (group_->*action)();
+      return (replicaSet_->*action)();
     });
   }
   ControlLoop& control_;
   Daemon& daemon_;
   std::atomic<uint64_t> statusBytes_{0};
-  ReplicaController* group_ = nullptr;
+  ReplicaController* replicaSet_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
 };

@@ -8,7 +8,7 @@ void OutgoingMoveState::begin(RecordedMove move, uint64_t lead) {
   phase_ = Phase::quiescing;
   move_ = std::move(move);
   lead_ = lead;
-  still_ = false;
+  frozen_ = false;
 }
 
 void OutgoingMoveState::settle() {
@@ -20,12 +20,12 @@ Status OutgoingMoveState::quiesce(uint64_t move) {
     return {ErrorCode::notReady, "the move was aborted"};
   }
   phase_ = Phase::quiesced;
-  still_ = true;
+  frozen_ = true;
   return {};
 }
 
 Status OutgoingMoveState::checkStill(uint64_t move) const {
-  if (move != 0 && move == move_.move && still_) return {};
+  if (move != 0 && move == move_.move && frozen_) return {};
   return {ErrorCode::notReady, "the move was aborted, or its trainers are not quiesced yet"};
 }
 
@@ -42,13 +42,13 @@ void OutgoingMoveState::written(Written result) {
   switch (result) {
     case Written::yes:
       phase_ = Phase::moved;
-      still_ = false;
+      frozen_ = false;
       asked_ = {};
       return;
     case Written::no:
       // A commit by the lead's answer, for which no trainer is quiesced: the lead is asked again.
-      phase_ = still_ ? Phase::quiesced : Phase::none;
-      if (!still_) move_ = {};
+      phase_ = frozen_ ? Phase::quiesced : Phase::none;
+      if (!frozen_) move_ = {};
       return;
     case Written::unknown: phase_ = Phase::unknown; return;
   }
@@ -57,7 +57,7 @@ void OutgoingMoveState::written(Written result) {
 bool OutgoingMoveState::abandon(uint64_t move) {
   if (move == 0 || move != move_.move || !mayAbort()) return false;
   phase_ = Phase::none;
-  const bool mayCount = std::exchange(still_, false) && lead_ != 0;
+  const bool mayCount = std::exchange(frozen_, false) && lead_ != 0;
   RecordedMove gone = std::exchange(move_, {});
   if (mayCount) asked_ = std::move(gone);
   return true;
@@ -67,7 +67,7 @@ void OutgoingMoveState::adopt(RecordedMove move) {
   phase_ = Phase::moved;
   move_ = std::move(move);
   asked_ = {};
-  still_ = false;
+  frozen_ = false;
 }
 
 OutgoingMoveState::Next OutgoingMoveState::answered(uint64_t asked, MoveOutcome outcome) {
@@ -93,8 +93,8 @@ MoveOutcome OutgoingMoveState::outcome(uint64_t move, bool here) const {
 
 std::string OutgoingMoveState::checkInvariants() const {
   if ((phase_ == Phase::none) != (move_.move == 0)) return "a phase of a move without a move, or the reverse";
-  if (phase_ == Phase::quiesced && !still_) return "quiesced, and the model may change";
-  if (still_ && !underWay() && phase_ != Phase::unknown) return "the model may not change, without a move";
+  if (phase_ == Phase::quiesced && !frozen_) return "quiesced, and the model may change";
+  if (frozen_ && !underWay() && phase_ != Phase::unknown) return "the model may not change, without a move";
   if (moved() && asked_.move != 0) return "moved, and another move may count";
   return "";
 }

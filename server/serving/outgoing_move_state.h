@@ -54,13 +54,11 @@ class OutgoingMoveState {
   Next answered(uint64_t asked, MoveOutcome outcome);
 
   Phase phase() const { return phase_; }
-  /// Whether it may still be aborted.
-  bool mayAbort() const { return phase_ >= Phase::quiescing && phase_ <= Phase::quiesced; }
   /// Whether a move has begun and is not over.
   bool underWay() const { return phase_ >= Phase::quiescing && phase_ <= Phase::committing; }
   bool moved() const { return phase_ == Phase::moved; }
   /// Whether nothing may change, since the targets have, or receive, the model.
-  bool still() const { return still_; }
+  bool frozen() const { return frozen_; }
   /// The move that is under way, moved or unknown; else empty.
   const RecordedMove& move() const { return move_; }
   /// The outcome as far as this process knows it. `here`: it is the move's lead.
@@ -71,10 +69,13 @@ class OutgoingMoveState {
   std::string checkInvariants() const;
 
  private:
+  /// Whether it may still be aborted.
+  bool mayAbort() const { return phase_ >= Phase::quiescing && phase_ <= Phase::quiesced; }
+
   Phase phase_ = Phase::none;
   RecordedMove move_, asked_;
   uint64_t lead_ = 0;
-  bool still_ = false;
+  bool frozen_ = false;
 };
 
 }  // namespace psd

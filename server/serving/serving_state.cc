@@ -3,6 +3,8 @@
 #include <cassert>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace psd {
 
 void ServingState::changed() {
@@ -14,6 +16,16 @@ void ServingState::serve(uint64_t term) {
   serves_ = true;
   why_.reset();
   term_ = term;
+  changed();
+}
+
+void ServingState::stepDown() {
+  steppedDown_ = true;
+  changed();
+}
+
+void ServingState::reconfigure(bool underWay) {
+  reconfigures_ = underWay;
   changed();
 }
 
@@ -49,6 +61,9 @@ std::optional<Error> ServingState::rejection(Peer peer) const {
   if (stopping_) return stopping_;
   if (outgoing_.moved()) return movedError();
   if (!serves_) return why_;
+  if (outgoing_.phase() == OutgoingMoveState::Phase::unknown) {
+    return Error{ErrorCode::unavailable, "it is unknown whether the model has moved to other daemons"};
+  }
   if (incoming_.underWay()) {
     return Error{
         ErrorCode::unavailable,
@@ -81,8 +96,10 @@ Status ServingState::mayArrive() const {
 Status ServingState::mayReconfigure() const {
   if (stopping_) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (reconfigures_) return {ErrorCode::notReady, "another reload is under way"};
+  const char* const direction = outgoing_.underWay() ? "to" : "from";
   if (outgoing_.underWay() || incoming_.receives()) {
-    return {ErrorCode::notReady, "a move of the model to other daemons is under way; try again"};
+    return {ErrorCode::notReady,
+            fmt::format("a move of the model {} other daemons is under way; try again", direction)};
   }
   return {};
 }
@@ -97,7 +114,7 @@ std::string ServingState::checkInvariants() const {
   if (std::string found = incoming_.checkInvariants(); !found.empty()) return found;
   if (serves_ == why_.has_value()) return "it serves, and has a reason not to; or neither";
   if (!serves_ && withheld_ >= ServingPhase::serving && withheld_ != ServingPhase::ended) {
-    return "it does not serve, and its phase says so only of one that does";
+    return "it does not serve, and its phase is one of a daemon that does";
   }
   if (incoming_.receives() && outgoing_.underWay()) return "a model arrives while one moves away";
   if (restarting_ && !stopping_) return "it restarts without stopping";

@@ -21,7 +21,7 @@ enum class ServingPhase : uint8_t {
   undecided,  ///< it is not known whether the model has moved away
   arriving,   ///< a model is arriving by a move, or is in place and not known to be committed
   moved,      ///< other daemons serve the model
-  ended,      ///< it has stepped down, or takes part in its replica set no more
+  ended,      ///< it has stepped down, or has left its replica set
 };
 
 /// The one answer to the question whether, and in which term, this daemon serves. Everything that bears on it
@@ -39,7 +39,7 @@ class ServingState final {
   /// those who ask.
   void withhold(ServingPhase phase, Error why);
   /// Another daemon serves instead of this one from now on: trainers that disconnect continue there.
-  void stepDown() { steppedDown_ = true; }
+  void stepDown();
 
   // --- Moves -------------------------------------------------------------------------------------------
 
@@ -47,12 +47,12 @@ class ServingState final {
   const IncomingMoveState& incoming() const { return incoming_; }
   /// Changes the state of the move away; returns what `change(OutgoingMoveState&)` does.
   template <class Change>
-  auto move(Change change) {
+  auto changeOutgoing(Change change) {
     return applied(change, outgoing_);
   }
   /// Changes the state of the move to here; returns what `change(IncomingMoveState&)` does.
   template <class Change>
-  auto arrive(Change change) {
+  auto changeIncoming(Change change) {
     return applied(change, incoming_);
   }
   /// Whether a move away may begin, as far as this state knows.
@@ -63,7 +63,7 @@ class ServingState final {
   // --- Changes of the configuration ----------------------------------------------------------------------
 
   Status mayReconfigure() const;
-  void reconfigure(bool underWay) { reconfigures_ = underWay; }
+  void reconfigure(bool underWay);
 
   // --- The end -------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class ServingState final {
   std::optional<Error> rejection(Peer peer) const;
   bool admits(Peer peer = Peer::reader) const { return !rejection(peer); }
   /// Whether the model may be changed by what no trainer pushes: a round that closes by time.
-  bool mayUpdate() const { return admits() && !outgoing_.still(); }
+  bool mayUpdate() const { return admits() && !outgoing_.frozen(); }
   /// Whether it is unknown whether the model has moved away: trainers stay quiesced.
   bool undecided() const { return phase() == ServingPhase::undecided; }
   /// Whether trainers that disconnect continue at another daemon.

@@ -497,7 +497,7 @@ void MovingWorld::restart(Single& single) {
   single.process++;
   single.serving = std::make_unique<ServingState>();
   if (single.movedOnDisk != 0) {
-    single.serving->move([&](auto& state) { state.adopt({single.movedOnDisk, {{"target"}}}); });
+    single.serving->changeOutgoing([&](auto& state) { state.adopt({single.movedOnDisk, {{"target"}}}); });
   }
 }
 

@@ -54,7 +54,7 @@ class MovingWorld final : public ReplicaWorld {
     bool alive = false;
     uint64_t move = 0;
     DaemonId lead;
-    bool givesUp = false;  // it commits no more
+    bool givesUp = false;  // it will not commit
   };
 
   void train(size_t trainer) override;
@@ -107,13 +107,13 @@ class MovingWorld final : public ReplicaWorld {
   MoveOutcome outcomeAt(size_t place, uint64_t move, uint64_t leadProcess);
   template <class Change>
   auto arrive(Change change) {
-    auto result = target_.serving->arrive(change);
+    auto result = target_.serving->changeIncoming(change);
     checkServing(*target_.serving);
     return result;
   }
   template <class Change>
   auto moveOther(Change change) {
-    auto result = other_.serving->move(change);
+    auto result = other_.serving->changeOutgoing(change);
     checkServing(*other_.serving);
     return result;
   }

@@ -20,7 +20,7 @@ ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const
   if (begunWith_.moved == 0) return;
   markedMove_ = begunWith_.moved;
   suspended_ = true;
-  serving_.move([this](auto& state) { state.adopt({markedMove_, {{"target"}}}); });
+  serving_.changeOutgoing([this](auto& state) { state.adopt({markedMove_, {{"target"}}}); });
 }
 
 ReplicaDisk ReplicaDaemon::disk() const {

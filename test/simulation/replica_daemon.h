@@ -173,7 +173,7 @@ class ReplicaDaemon {
   void recorded(uint64_t move, bool counts);
   template <class Change>
   auto change(Change change) {
-    auto result = serving_.move(change);
+    auto result = serving_.changeOutgoing(change);
     host_.checkServing(serving_);
     return result;
   }

@@ -20,7 +20,7 @@ bool ReplicaDaemon::adoptMove(const ClusterView& plan) {
   if (move == 0 || serving_.term() > 0) return false;
   suspended_ = true;
   markedMove_ = move;
-  serving_.move([move](auto& state) { state.adopt({move, {{"target"}}}); });
+  serving_.changeOutgoing([move](auto& state) { state.adopt({move, {{"target"}}}); });
   host_.checkServing(serving_);
   return true;
 }

@@ -374,7 +374,7 @@ TEST_CASE("a daemon started where the model has moved away takes no part") {
       Serving::terms(), DaemonId{7}, engine, serving, host, host,
       std::make_shared<Replicator>(ReplicationConfig{}),
       [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
-  serving.move([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
+  serving.changeOutgoing([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
   member.start({});
   CHECK(member.status().role == "ended");
   auto left = member.leave();

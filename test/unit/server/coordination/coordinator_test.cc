@@ -115,11 +115,11 @@ struct World {
 
   /// As an OutgoingMove does.
   void startMove(uint64_t move, uint32_t daemons) {
-    serving.move([&](auto& state) { state.begin({move, {}}, 0); });
+    serving.changeOutgoing([&](auto& state) { state.begin({move, {}}, 0); });
     coordinator.startMove({move, daemons});
   }
   void endMove(uint64_t move, const DaemonAddresses& movedTo) {
-    serving.move([&](auto& state) {
+    serving.changeOutgoing([&](auto& state) {
       if (movedTo.empty()) return static_cast<void>(state.abandon(move));
       state.adopt({move, movedTo});
     });
