@@ -244,7 +244,7 @@ class Moves(counting.CountingTest):
         (mark / "in the way").mkdir(parents=True)
         move = self.move(old, self.several(3, "b", "log"))
         self.assertNotEqual(move.wait(), 0)
-        self.assertIn("it is unknown whether the model has moved, as ", move.err)
+        self.assertIn("it is unknown whether the model has moved: ", move.err)
         self.assertIn("during the commit, so its outcome is unknown", move.err)
         self.assertNotIn("trainers continue at the source daemons", move.err)
         old[0].wait()

@@ -254,6 +254,22 @@ TEST_CASE("a primary that drains while a move is being decided may leave after t
   CHECK(one.loop.until([&] { return one.loop.resolved(left); }));
 }
 
+TEST_CASE("a run that ends while a move is being recorded does not overwrite its record") {
+  Serving one;
+  one.engine.holdAnswers();
+  auto moved = one.member.moveAway({9, {{"tcp://new:1"}}});
+  CHECK_FALSE(one.loop.resolved(moved));
+  auto ends = one.member.endRun("all is done");
+  CHECK_FALSE(one.loop.resolved(ends));
+  one.engine.releaseAnswers();
+  CHECK(one.loop.wait(kj::mv(moved)).value());
+  PSD_REQUIRE_OK(one.loop.wait(kj::mv(ends)));
+  const auto document = parseDocument(one.all.read(kKey).text);
+  PSD_REQUIRE_OK(document);
+  REQUIRE(document->moved);
+  CHECK(document->moved->move == 9);
+}
+
 TEST_CASE("a follower that cannot read the records of its primary reports the version it needs") {
   Serving one;
   FollowerRequest request{.follower = DaemonId{9},
