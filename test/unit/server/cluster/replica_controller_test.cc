@@ -79,7 +79,7 @@ struct Serving {
                            engine,
                            serving,
                            host,
-                           std::make_shared<Replicator>(ReplicationConfig{}),
+                           std::make_shared<Replicator>(),
                            [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; },
                            loop.timer()};
 };
@@ -154,7 +154,7 @@ struct Follows {
                            engine,
                            serving,
                            host,
-                           std::make_shared<Replicator>(ReplicationConfig{}),
+                           std::make_shared<Replicator>(),
                            [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
                              primary = dial.events;
                              return std::make_unique<SilentConnection>();
@@ -350,7 +350,7 @@ TEST_CASE("a daemon started where the model has moved away takes no part") {
   ServingHost host;
   ServingState serving;
   ReplicaController member(
-      Serving::terms(), DaemonId{7}, engine, serving, host, std::make_shared<Replicator>(ReplicationConfig{}),
+      Serving::terms(), DaemonId{7}, engine, serving, host, std::make_shared<Replicator>(),
       [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
   serving.move([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
   member.start({});
