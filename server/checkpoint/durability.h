@@ -10,7 +10,7 @@
 #include "server/checkpoint/checkpointer.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/log_reader.h"
-#include "server/checkpoint/replicated_log.h"
+#include "server/checkpoint/replicator.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/checkpoint/whole.h"
 
@@ -38,7 +38,7 @@ class Durability {
   const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
   /// For a daemon with a standby: log records also go to `log`, or only there if there is no log on disk.
   /// Call before begin().
-  void replicateTo(std::shared_ptr<ReplicatedLog> log) { replicated_ = std::move(log); }
+  void replicateTo(std::shared_ptr<Replicator> log) { replicated_ = std::move(log); }
   /// Sets a callback that runs after each checkpoint is complete and before it is announced; if it fails, the
   /// checkpoint counts as failed. Call before begin(). `call` is thread-safe.
   void beforeCheckpointAnnounced(std::function<Status()> call) { beforeAnnounce_ = std::move(call); }
@@ -133,7 +133,7 @@ class Durability {
   uint64_t logHistory_ = 0;
 
   std::function<Status()> beforeAnnounce_;
-  std::shared_ptr<ReplicatedLog> replicated_;  // null: no standby
+  std::shared_ptr<Replicator> replicated_;  // null: no standby
   const std::shared_ptr<std::mutex> checkpointMutex_ =
       std::make_shared<std::mutex>();  // checkpoints of the store
 

@@ -10,6 +10,7 @@
 #include <kj/async.h>
 #include <kj/timer.h>
 
+#include "server/checkpoint/replicator.h"
 #include "server/cluster/cluster_document_client.h"
 #include "server/cluster/feed_handle.h"
 #include "server/cluster/mailbox.h"
@@ -19,7 +20,6 @@
 #include "server/loop/background.h"
 #include "server/replica/folder_record.h"
 #include "server/replica/replica_state.h"
-#include "server/replica/replicator.h"
 #include "server/serving/serving_state.h"
 #include "server/status/replica_set_status.h"
 

@@ -27,6 +27,11 @@ constexpr auto kTick = 20 * kj::MILLISECONDS;                // while a policy h
 constexpr std::chrono::milliseconds kAskLeadTimeout{2'000};  // timeout for the outcome of a move
 constexpr auto kTickIdle = 250 * kj::MILLISECONDS;           // while none has
 
+std::shared_ptr<Replicator> replicatorOf(const ReplicationConfig& config) {
+  return std::make_shared<Replicator>(config.lagBytes,
+                                      config.wait == ReplicationConfig::Wait::standbyAndDisk);
+}
+
 }  // namespace
 
 RunTerms runTermsOf(const DaemonConfig& config) {
@@ -44,7 +49,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
     : io_(io),
       env_(env),
       loaded_(std::move(loaded)),
-      replicator_(loaded_.config.engine ? std::make_shared<Replicator>(loaded_.config.replication) : nullptr),
+      replicator_(loaded_.config.engine ? replicatorOf(loaded_.config.replication) : nullptr),
       reread_(std::move(reread)),
       descriptors_(descriptors),
       budgets_(loaded_.config.limits, descriptors_.connectionsMax()),

@@ -9,6 +9,7 @@
 
 #include "common/types/stopwatch.h"
 #include "server/auth/authenticator.h"
+#include "server/checkpoint/replicator.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
 #include "server/daemon/replica_set_member.h"
@@ -21,7 +22,6 @@
 #include "server/metrics/recent_rate.h"
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
-#include "server/replica/replicator.h"
 #include "server/rpc/outgoing_answers.h"
 #include "server/service/administration.h"
 #include "server/serving/serving_state.h"

@@ -13,7 +13,7 @@ namespace psd {
 ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
                              std::vector<std::shared_ptr<Backend>> backends, Env& env, DaemonMetrics& metrics,
                              const MemoryBudgets& budgets, StepOutcomes& outcomes,
-                             std::shared_ptr<ReplicatedLog> log)
+                             std::shared_ptr<Replicator> log)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),

@@ -34,7 +34,7 @@ class ParameterHost final : public Hosting {
   /// `env`, `metrics`, `budgets` and `outcomes` outlive it. `log`: null without replication.
   ParameterHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
                 Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes,
-                std::shared_ptr<ReplicatedLog> log = nullptr);
+                std::shared_ptr<Replicator> log = nullptr);
 
   /// Opens and locks the folder. Call before anything except checkConfig().
   Status open();
@@ -162,7 +162,7 @@ class ParameterHost final : public Hosting {
   DaemonMetrics& metrics_;
   const MemoryBudgets& budgets_;
   StepOutcomes& outcomes_;
-  const std::shared_ptr<ReplicatedLog> log_;  // null: no replication
+  const std::shared_ptr<Replicator> log_;  // null: no replication
   // Valid after open().
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;

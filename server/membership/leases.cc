@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 namespace {
 
@@ -17,14 +19,19 @@ Leases::Milliseconds Leases::interval() const {
 }
 
 void Leases::advance(Milliseconds now) {
+  const InvariantCheck check(*this);
   if (begun_) awake_ += std::clamp(now - last_, Milliseconds(0), kStandstill * interval());
   begun_ = true;
   last_ = now;
 }
 
-void Leases::grant(SessionId session) { held_[session] = Term{awake_ + terms_.lease, true}; }
+void Leases::grant(SessionId session) {
+  const InvariantCheck check(*this);
+  held_[session] = Term{awake_ + terms_.lease, true};
+}
 
 void Leases::disconnected(SessionId session) {
+  const InvariantCheck check(*this);
   auto term = held_.find(session);
   if (term == held_.end() || !term->second.connected) return;
   term->second = Term{awake_ + terms_.grace, false};
@@ -47,6 +54,16 @@ std::vector<SessionId> Leases::expired() const {
     if (term.ends <= awake_) gone.push_back(session);
   }
   return gone;
+}
+
+std::string Leases::checkInvariants() const {
+  for (const auto& [session, term] : held_) {
+    if (term.ends > awake_ + (term.connected ? terms_.lease : terms_.grace)) {
+      return "a trainer expires later than a lease or a grace from now";
+    }
+  }
+  if (!begun_ && awake_.count() != 0) return "time has passed before it was set";
+  return "";
 }
 
 }  // namespace psd

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "server/membership/roster.h"
@@ -39,6 +40,8 @@ class Leases {
   Milliseconds left(SessionId session) const;
   /// The expired sessions, in the order of joining.
   std::vector<SessionId> expired() const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   struct Term {

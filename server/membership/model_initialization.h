@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "server/membership/roster.h"
 
@@ -32,9 +33,11 @@ class ModelInitialization {
   /// The initializer is done. False if `session` is not the initializer.
   bool complete(SessionId session);
   /// Call after complete(): all trainers may start.
-  void open() { ready_ = true; }
+  void open();
   /// A trainer has departed. Returns the new initializer, if that changed.
   std::optional<SessionId> depart(SessionId session);
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   bool complete_;

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "common/types/bridge.h"
+#include "common/types/invariant_check.h"
+
 namespace psd {
 
 namespace {
@@ -21,6 +24,7 @@ size_t Roster::trainers() const {
 }
 
 void Roster::configure(uint32_t worldSize, uint32_t worldSizeMin) {
+  const InvariantCheck check(*this);
   configured_ = worldSize;
   least_ = worldSizeMin;
   if (trainers() == 0 && seen_.empty()) worldSize_ = worldSize;
@@ -123,6 +127,7 @@ Status Roster::fitsWorld(const Candidate& candidate) const {
 }
 
 Result<SessionId> Roster::join(const Candidate& candidate) {
+  const InvariantCheck check(*this);
   PSD_RETURN_IF_ERROR(mayJoin(candidate));
   if (auto holder = holderOf(candidate.rank)) {
     const Candidate& other = sessions_.at(*holder);
@@ -141,6 +146,7 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
 }
 
 void Roster::setOwner(SessionId session, const std::string& owner) {
+  const InvariantCheck check(*this);
   if (owner.empty()) return;
   Candidate& trainer = sessions_.at(session);
   trainer.owner = owner;
@@ -148,6 +154,7 @@ void Roster::setOwner(SessionId session, const std::string& owner) {
 }
 
 void Roster::depart(SessionId session, Departure how) {
+  const InvariantCheck check(*this);
   const auto trainer = sessions_.find(session);
   if (trainer == sessions_.end()) return;
   if (how == Departure::daemonEnding) seen_.erase(trainer->second.rank);
@@ -156,6 +163,7 @@ void Roster::depart(SessionId session, Departure how) {
 }
 
 bool Roster::recall(uint32_t worldSize, std::set<Rank> departed) {
+  const InvariantCheck check(*this);
   if (configured_ != 0 && configured_ != worldSize) return false;
   worldSize_ = worldSize;
   seen_ = std::move(departed);
@@ -177,6 +185,26 @@ std::optional<SessionId> Roster::holderOf(Rank rank) const {
 
 bool Roster::everyoneDone() const {
   return worldSize_ != 0 && trainers() == 0 && seen_.size() >= worldSizeMin();
+}
+
+std::string Roster::checkInvariants() const {
+  std::set<Rank> ranks;
+  for (const auto& [session, trainer] : sessions_) {
+    if (session.value == 0 || session.value > lastSession_)
+      return "a session has a number that was not given";
+    if (!ranks.insert(trainer.rank).second) return "two sessions have " + placeOf(trainer);
+    if (trainer.bridges != (trainer.rank == kBridgeRank)) return "a trainer has the bridge's place";
+    const auto last = lastHolders_.find(trainer.rank);
+    if (last == lastHolders_.end() || last->second.incarnation != trainer.incarnation ||
+        last->second.owner != trainer.owner) {
+      return placeOf(trainer) + " was last held by another process than the joined one";
+    }
+    if (trainer.bridges) continue;
+    if (trainer.worldSize != worldSize_) return placeOf(trainer) + " is joined with another world size";
+    if (trainer.rank.value >= worldSize_) return placeOf(trainer) + " is not below the world size";
+    if (!seen_.contains(trainer.rank)) return placeOf(trainer) + " is joined, and has never joined";
+  }
+  return "";
 }
 
 }  // namespace psd

@@ -114,6 +114,8 @@ class Roster {
   const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
   /// Whether enough ranks to complete the world have joined at least once, and none is joined any more.
   bool everyoneDone() const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   Status fitsWorld(const Candidate& candidate) const;

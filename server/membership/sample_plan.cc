@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 namespace {
 
@@ -19,6 +21,7 @@ Status SamplePlan::begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch)
 }
 
 Status SamplePlan::begin(const PlanTerms& terms) {
+  const InvariantCheck invariants(*this);
   if (terms.number == 0 || terms.samples == 0 || terms.epochs == 0 ||
       terms.epochs > std::numeric_limits<uint64_t>::max() / terms.samples) {
     return {ErrorCode::invalidArgument, std::to_string(terms.epochs) + " epochs of " +
@@ -75,8 +78,14 @@ const SampleAssignment& SamplePlan::assign(ProcessId trainer, const TrainerProce
   return assigned_[{trainer, samples.step}] = {samples, process, ++assignmentCount_};
 }
 
+void SamplePlan::close() {
+  const InvariantCheck invariants(*this);
+  closed_ = true;
+}
+
 std::optional<SampleAssignment> SamplePlan::take(ProcessId trainer, const TrainerProcess& process, Step step,
                                                  uint64_t count) {
+  const InvariantCheck invariants(*this);
   if (auto before = assigned_.find({trainer, step}); before != assigned_.end()) return before->second;
   if (!hasMore()) return std::nullopt;
   const auto [index, end] = *free_.ends().begin();
@@ -88,6 +97,7 @@ std::optional<SampleAssignment> SamplePlan::take(ProcessId trainer, const Traine
 }
 
 void SamplePlan::done(ProcessId trainer, Step step) {
+  const InvariantCheck invariants(*this);
   const auto assigned = assigned_.find({trainer, step});
   if (assigned == assigned_.end()) return;
   if (shardsBegun_ > 0) doneMeanwhile_.push_back({assigned->second, shardsBegun_});
@@ -95,6 +105,7 @@ void SamplePlan::done(ProcessId trainer, Step step) {
 }
 
 void SamplePlan::returnSamples(ProcessId trainer, Step step) {
+  const InvariantCheck invariants(*this);
   const auto assigned = assigned_.find({trainer, step});
   if (assigned == assigned_.end()) return;
   put(assigned->second.range);
@@ -102,6 +113,7 @@ void SamplePlan::returnSamples(ProcessId trainer, Step step) {
 }
 
 std::vector<Step> SamplePlan::leave(ProcessId trainer) {
+  const InvariantCheck invariants(*this);
   std::vector<Step> steps;
   auto assigned = assigned_.lower_bound({trainer, Step{0}});
   while (assigned != assigned_.end() && assigned->first.first == trainer) {
@@ -114,6 +126,7 @@ std::vector<Step> SamplePlan::leave(ProcessId trainer) {
 
 SamplePlan::Return SamplePlan::reclaim(ProcessId trainer, const TrainerProcess& process,
                                        const std::vector<HeldSamples>& held) {
+  const InvariantCheck invariants(*this);
   Return result;
   for (auto mine = away_.lower_bound({process, Step{0}});
        mine != away_.end() && mine->first.first == process;) {
@@ -139,11 +152,13 @@ SamplePlan::Return SamplePlan::reclaim(ProcessId trainer, const TrainerProcess& 
 }
 
 void SamplePlan::returnAllAway() {
+  const InvariantCheck invariants(*this);
   for (const auto& [key, range] : away_) put(range);
   away_.clear();
 }
 
 void SamplePlan::doneAway(const AwayKey& key) {
+  const InvariantCheck invariants(*this);
   const auto away = away_.find(key);
   if (away == away_.end()) return;
   if (shardsBegun_ > 0) doneMeanwhile_.push_back({{{key.second, away->second}, key.first}, shardsBegun_});
@@ -151,6 +166,7 @@ void SamplePlan::doneAway(const AwayKey& key) {
 }
 
 void SamplePlan::returnAway(const AwayKey& key) {
+  const InvariantCheck invariants(*this);
   const auto away = away_.find(key);
   if (away == away_.end()) return;
   put(away->second);
@@ -158,6 +174,7 @@ void SamplePlan::returnAway(const AwayKey& key) {
 }
 
 Status SamplePlan::replayAssignment(const SampleAssignment& assignment) {
+  const InvariantCheck invariants(*this);
   PSD_RETURN_IF_ERROR(check(assignment.range));
   if (assignment.number <= assignmentCount_) return {};
   assignmentCount_ = assignment.number;
@@ -206,8 +223,32 @@ SavedSamples SamplePlan::saved() const {
 }
 
 void SamplePlan::endSaving() {
+  const InvariantCheck invariants(*this);
   shardsBegun_ = 0;
   doneMeanwhile_.clear();
+}
+
+std::string SamplePlan::checkInvariants() const {
+  const uint64_t all = terms_.samples * terms_.epochs;
+  if (!free_.ends().empty() && free_.ends().rbegin()->second > all) return "samples are free beyond the end";
+  RangeSet seen = free_;
+  const auto adds = [&](const SampleRange& range) {
+    return check(range).ok() && seen.add(indexOf(range), range.count);
+  };
+  for (const auto& [key, assigned] : assigned_) {
+    if (key.second != assigned.step) return "an assignment is filed under another step";
+    if (assigned.number > assignmentCount_) return "an assignment has a number that was not given";
+    if (!adds(assigned.range)) return "samples are assigned that are free, assigned twice, or none";
+  }
+  for (const auto& [key, range] : away_) {
+    if (!adds(range)) return "samples are away that are free, assigned, or none";
+  }
+  if (closed_ && !finished()) return "the plan is closed and not finished";
+  for (const SavedAssignment& done : doneMeanwhile_) {
+    if (done.doubtful == 0 || done.doubtful > shardsBegun_)
+      return "a shard is doubtful that is not being saved";
+  }
+  return "";
 }
 
 }  // namespace psd

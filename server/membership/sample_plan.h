@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -103,7 +104,7 @@ class SamplePlan {
   uint64_t underWayCount() const;
 
   /// Closes a finished plan: the next trainer to ask starts the next one.
-  void close() { closed_ = true; }
+  void close();
   bool closed() const { return closed_; }
 
   /// The next shard is about to be saved, in its current state; shards are saved one after the other. A
@@ -121,6 +122,9 @@ class SamplePlan {
   Status replayAssignment(const SampleAssignment& assignment);
   void doneAway(const AwayKey& key);
   void returnAway(const AwayKey& key);
+
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   using Key = std::pair<ProcessId, Step>;

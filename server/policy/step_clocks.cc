@@ -1,5 +1,7 @@
 #include "server/policy/step_clocks.h"
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 
 std::optional<uint64_t> StepClocks::clock(SessionId session) const {
@@ -9,10 +11,12 @@ std::optional<uint64_t> StepClocks::clock(SessionId session) const {
 }
 
 void StepClocks::join(SessionId session) {
+  const InvariantCheck check(*this);
   if (clocks_.try_emplace(session, slowest_).second) sorted_.insert(slowest_);
 }
 
 StepClocks::Released StepClocks::leave(SessionId session) {
+  const InvariantCheck check(*this);
   auto found = clocks_.find(session);
   if (found == clocks_.end()) return {};
   sorted_.erase(sorted_.find(found->second));
@@ -22,6 +26,7 @@ StepClocks::Released StepClocks::leave(SessionId session) {
 }
 
 StepClocks::Released StepClocks::advance(SessionId session) {
+  const InvariantCheck check(*this);
   auto found = clocks_.find(session);
   if (found == clocks_.end()) return {};
   sorted_.erase(sorted_.find(found->second));
@@ -30,6 +35,7 @@ StepClocks::Released StepClocks::advance(SessionId session) {
 }
 
 bool StepClocks::read(SessionId session, TimePoint now) {
+  const InvariantCheck check(*this);
   auto found = clocks_.find(session);
   if (found == clocks_.end() || within(found->second)) return true;
   waiting_.try_emplace(session, now);
@@ -57,6 +63,19 @@ StepClocks::Released StepClocks::release() {
     return may;
   });
   return released;
+}
+
+std::string StepClocks::checkInvariants() const {
+  std::multiset<uint64_t> values;
+  for (const auto& [session, clock] : clocks_) values.insert(clock);
+  if (values != sorted_) return "the sorted clocks are not the trainers' clocks";
+  if (!sorted_.empty() && *sorted_.begin() != slowest_) return "the slowest clock is not the least one";
+  for (const auto& [session, since] : waiting_) {
+    const auto found = clocks_.find(session);
+    if (found == clocks_.end()) return "a trainer waits that is not joined";
+    if (within(found->second)) return "a trainer waits that may read";
+  }
+  return "";
 }
 
 }  // namespace psd

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "server/policy/sync_rounds.h"
@@ -50,6 +51,8 @@ class StepClocks {
   bool read(SessionId session, TimePoint now);
 
   std::vector<Wait> waits() const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   bool within(uint64_t clock) const { return clock - slowest_ <= bound_; }

@@ -1,8 +1,11 @@
 #include "server/policy/sync_rounds.h"
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 
 std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
+  const InvariantCheck check(*this);
   live_.insert(session);
   if (!opened_) opened_ = now;
   if (!firstContribution_ || !started_ || !hasQuorum()) awaitAll(now);
@@ -18,6 +21,7 @@ void SyncRounds::startWith(size_t trainers, TimePoint now) {
 }
 
 std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
+  const InvariantCheck check(*this);
   if (live_.erase(session) == 0) return {};
   awaited_.erase(session);
   measured_.forget(session);
@@ -28,6 +32,7 @@ std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
 }
 
 SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, TimePoint now) {
+  const InvariantCheck check(*this);
   if (!live_.contains(session)) return {Contribution::notJoined, {}};
   if (round < number_) return {Contribution::late, {}};
   if (round > number_) return {Contribution::ahead, {}};
@@ -38,11 +43,13 @@ SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, Tim
 }
 
 std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
+  const InvariantCheck check(*this);
   if (!firstContribution_) return {};
   return end(enough() ? RoundEnd::How::closed : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
+  const InvariantCheck check(*this);
   const auto until = deadline();
   if (!until || now < *until) return {};
   if (!started_) {
@@ -125,6 +132,29 @@ RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
   awaited_.clear();
   awaitAll(now);
   return ended;
+}
+
+std::string SyncRounds::checkInvariants() const {
+  for (const auto& [session, admitted] : awaited_) {
+    if (!live_.contains(session)) return "the round waits for a trainer that is not joined";
+    if (contributors_.contains(session)) return "the round waits for a trainer that has contributed";
+  }
+  if (firstContribution_.has_value() == contributors_.empty()) {
+    return "a first contribution without a contributor, or the reverse";
+  }
+  if (live_.empty() && firstContribution_) return "a round is open without a trainer";
+  if (opened_.has_value() == live_.empty()) return "a round is open without a trainer, or the reverse";
+  if (!firstContribution_ && awaited_.size() != live_.size()) {
+    return "a round without a contribution does not wait for every trainer";
+  }
+  if (number_ > 0 && !started_) return "a round has closed before the start";
+  if (closing_ && !(rules_.grace && started_ && firstContribution_ && enough())) {
+    return "a grace period without a quorum";
+  }
+  if (firstContribution_ && started_ && enough() && awaited_.size() <= rules_.backupTrainers) {
+    return "a round that has all it waits for is open";
+  }
+  return "";
 }
 
 std::string_view describe(RoundEnd::How how) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -138,6 +139,8 @@ class SyncRounds {
   std::vector<Awaited> waitingFor() const;
   /// Number of trainers that must join before the open round can close; usually 0.
   uint32_t joinsNeeded() const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   /// A running grace period.

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 namespace {
 
@@ -237,6 +239,7 @@ Status PushLedger::checkConsistent(const SliceHead& slice) const {
 }
 
 Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
+  const InvariantCheck check(*this);
   // All checks come first: a rejected slice must leave no trace.
   PSD_RETURN_IF_ERROR(checkConsistent(slice));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice, mayBegin));
@@ -261,6 +264,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
 }
 
 void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<PushAnswer>& answer) {
+  const InvariantCheck check(*this);
   PartPush& part = *step.parts[slice.shard];
   part.unanswered--;
   step.unanswered--;
@@ -287,6 +291,7 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
 
 PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
                                const std::vector<uint32_t>& waited) {
+  const InvariantCheck check(*this);
   PushReply reply{last, enterOutcomes(step, waited)};
   if (!last.ok()) return reply;
   const auto& own = step.parts[shard]->outcome;
@@ -319,6 +324,7 @@ std::vector<uint32_t> PushLedger::enterOutcomes(StepPush& step, const std::vecto
 }
 
 bool PushLedger::closeIfOver(const std::shared_ptr<StepPush>& step) {
+  const InvariantCheck check(*this);
   if (!step->outcome || step->unanswered > 0 || begun(step->number) != step) return false;
   steps_.erase(step->number);
   return true;
@@ -327,6 +333,7 @@ bool PushLedger::closeIfOver(const std::shared_ptr<StepPush>& step) {
 // --- End of the session ------------------------------------------------------------------------------
 
 void PushLedger::endSession() {
+  const InvariantCheck check(*this);
   sessionEnded_ = true;
   for (auto& [number, step] : steps_) {
     if (!step->complete) abandon(*step);
@@ -361,6 +368,32 @@ bool PushLedger::handedOver(const StepPush& step, uint32_t shard) const {
     if (!part || part->refused() || part->state() == PartState::gathering) return false;
   }
   return true;
+}
+
+std::string PushLedger::checkInvariants() const {
+  for (const auto& [number, step] : steps_) {
+    if (step->number != number) return "a step is filed under another number";
+    if (sessionEnded_ && !step->complete && !step->closed()) return "an incomplete step outlives its session";
+    size_t whole = 0;
+    uint64_t unanswered = 0;
+    for (uint32_t shard = 0; shard < groups_.size(); shard++) {
+      const auto& part = step->parts[shard];
+      if (!part) {
+        whole += step->isOf(groups_[shard]) && ofShards_[shard].find(number) ? 1 : 0;
+        continue;
+      }
+      if (!step->isOf(groups_[shard])) return "a step has a part of a shard that it does not cover";
+      if (newest_[shard] < number) return "a shard has a part of a step that has not started there";
+      if (part->push.arrived.covered() > part->push.total) return "more of a part has arrived than it has";
+      whole += part->whole() ? 1 : 0;
+      unanswered += part->unanswered;
+    }
+    if (unanswered != step->unanswered) return "the unanswered slices of a step are not those of its parts";
+    if (whole != step->completeParts) return "the complete parts of a step are not its whole ones";
+    if (step->complete != (whole == step->expected))
+      return "a step is complete without its parts, or the reverse";
+  }
+  return "";
 }
 
 }  // namespace psd

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "server/membership/answered_pushes.h"
@@ -103,6 +104,8 @@ class PushLedger {
   bool applied(const StepPush& step) const;
   /// For a repeated step: whether any part of it is in the model; nothing while a shard may still apply it.
   std::optional<bool> appliedBefore(Step step) const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   Result<std::shared_ptr<StepPush>> stepOf(const SliceHead& slice, bool mayBegin);

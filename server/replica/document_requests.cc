@@ -49,4 +49,13 @@ bool DocumentRequests::learn(const ClusterView& view, TimePoint now) {
   return true;
 }
 
+std::string DocumentRequests::checkInvariants() const {
+  if (swapping_ && uncertain_) return "a swap was sent while the outcome of another one is unknown";
+  if ((swapping_ && !expected_) || (uncertain_ && !lost_)) return "a swap expects no revision";
+  if (expected_ > known_.revision || lost_ > expected_) return "a swap expects a revision that is not known";
+  if (reading_ && readDue_) return "a read is scheduled while one is pending";
+  if (uncertain_ && !reading_ && !readDue_) return "no read follows a swap without an answer";
+  return "";
+}
+
 }  // namespace psd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "server/replica/replica_action.h"
 #include "server/replica/replication_rules.h"
@@ -41,6 +42,8 @@ class DocumentRequests {
   void readUnknown(TimePoint now);
   /// Takes a view of the document. False: it is older than the known one and is ignored.
   bool learn(const ClusterView& view, TimePoint now);
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   ReplicationRules rules_;

@@ -259,4 +259,25 @@ ClusterView PrimaryState::viewWith(std::optional<DaemonId> standby) const {
   return wanted;
 }
 
+std::string PrimaryState::checkInvariants() const {
+  if (std::string found = talk_.checkInvariants(); !found.empty()) return found;
+  if (released_ > appended_) return "a push is answered whose record does not exist";
+  if (waitFrom_ > appended_ || tickAppended_ > appended_ || closeBehind_ > tickAppended_) {
+    return "a record counts as appended that does not exist";
+  }
+  if (standby_ && standby_->held > appended_) return "the standby holds a record that does not exist";
+  if (waiting_ && !standby_) return "pushes wait for a standby that does not exist";
+  if (own_.primary != me_) return "the document that it serves by names another primary";
+  if (over_) return "";
+  if (!plan().vacant() && plan().primary != me_) return "it serves, and the document names another primary";
+  if (plan().standby && (!standby_ || plan().standby != standby_->id)) {
+    return "the document names another standby";
+  }
+  if (mayBeNamed() && !waiting_) return "pushes do not wait for a standby that may take over";
+  const bool alone = !waiting_ || rules_.wait != ReplicationRules::Wait::standby;
+  if (alone && released_ != appended_) return "a push waits for no daemon";
+  if (gates_ != Gates::open && !standby_) return "the gates are closed for no standby";
+  return "";
+}
+
 }  // namespace psd

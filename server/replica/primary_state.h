@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "server/replica/document_requests.h"
 
@@ -46,6 +47,8 @@ class PrimaryState {
   uint64_t held() const { return standby_ ? standby_->held : 0; }
   /// Whether there is a standby in sync with a recent heartbeat.
   bool mayHandOver(TimePoint now) const;
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   /// A daemon that follows, or that the document names although it does not.

@@ -9,8 +9,9 @@
 #include <kj/async.h>
 #include <kj/timer.h>
 
+#include "server/checkpoint/replicator.h"
 #include "server/replica/follower_link.h"
-#include "server/replica/replicator.h"
+#include "server/replica/replication_config.h"
 
 namespace psd {
 

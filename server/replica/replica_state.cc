@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 
 ReplicaState::ReplicaState(DaemonId me, ReplicationRules rules, TimePoint now)
@@ -9,6 +11,7 @@ ReplicaState::ReplicaState(DaemonId me, ReplicationRules rules, TimePoint now)
 
 template <class Call>
 ReplicaActions ReplicaState::asPrimary(Call call) {
+  const InvariantCheck check(*this);
   ReplicaActions out;
   auto* primary = std::get_if<PrimaryState>(&state_);
   if (primary != nullptr && !primary->over()) call(*primary, out);
@@ -17,6 +20,7 @@ ReplicaActions ReplicaState::asPrimary(Call call) {
 
 template <class Call>
 ReplicaActions ReplicaState::asFollower(TimePoint now, Call call) {
+  const InvariantCheck check(*this);
   ReplicaActions out;
   auto* standby = std::get_if<StandbyState>(&state_);
   if (standby == nullptr || standby->over()) return out;
@@ -156,6 +160,14 @@ bool ReplicaState::contradicts() const {
 
 const ClusterView& ReplicaState::plan() const {
   return std::visit([](const auto& state) -> const ClusterView& { return state.plan(); }, state_);
+}
+
+std::string ReplicaState::checkInvariants() const {
+  const auto* standby = std::get_if<StandbyState>(&state_);
+  if (standby == nullptr) return primary()->checkInvariants();
+  if (standby->promoted()) return "it is promoted, and does not act as primary";
+  if (number_ != standby->number()) return "the last record held is another one than the standby's";
+  return standby->checkInvariants();
 }
 
 std::string_view describe(ReplicaRole role) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -163,6 +164,8 @@ class ReplicaState {
   const PrimaryState* primary() const { return std::get_if<PrimaryState>(&state_); }
   /// The last record held; for a primary, as of its promotion.
   uint64_t number() const { return number_; }
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   template <class Call>

@@ -65,7 +65,9 @@ void StandbyState::tick(TimePoint now, ReplicaActions& out) {
 void StandbyState::claim(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   if (view.vacant() && (!view.ended || (named_ && !view.ended->guessed()))) return;
   if (view.primary == me_ || inSync() || deciding_) return;
-  if (!talk_.learn(view, now) || talk_.busy()) return;
+  if (!talk_.learn(view, now)) return;
+  if (!view.vacant()) vacantSince_.reset();
+  if (talk_.busy()) return;
   claimed_ = view;
   if (view.vacant()) {
     begin(out);
@@ -185,6 +187,19 @@ void StandbyState::takeOver(ReplicaActions& out) { talk_.swap({0, plan().term + 
 void StandbyState::end(ReplicaActions& out) {
   over_ = true;
   out.push_back(replica_action::MayExit{false});
+}
+
+std::string StandbyState::checkInvariants() const {
+  if (std::string found = talk_.checkInvariants(); !found.empty()) return found;
+  if (promoted_ && plan().primary != me_) return "it is promoted, and the document names another primary";
+  if (named_ && named_->vacant()) return "the run that it takes part in has no primary";
+  if (followed_ && !named_) return "it follows a primary outside the run that it takes part in";
+  if (vacantSince_ && !plan().vacant()) return "no daemon serves, and the document names one";
+  if (promoted_ || over_) return "";
+  if (!plan().vacant() && plan().primary == me_)
+    return "the document names it as primary, and it does not serve";
+  if (deciding_ && !followed_) return "it takes over from no primary";
+  return "";
 }
 
 }  // namespace psd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "server/replica/document_requests.h"
 #include "server/replica/folder_record.h"
@@ -43,6 +44,8 @@ class StandbyState {
   bool takes(DaemonId primary, uint64_t term) const;
   /// The last record held.
   uint64_t number() const { return held_.value_or(number_); }
+  /// A violated invariant; empty: none.
+  std::string checkInvariants() const;
 
  private:
   void adopt(const ClusterView& view, TimePoint now, ReplicaActions& out);

@@ -22,7 +22,7 @@ class ClocksWorld {
   }
 
   void run() {
-    REQUIRE(time_.run(200'000));
+    REQUIRE(time_.run(200'000, [this] { testing::requireInvariants(clocks_); }));
     for (const auto& trainer : trainers_) {
       INFO("session " << trainer->session.value);
       CHECK_FALSE(trainer->live);  // no event is left, so no trainer may be left waiting

@@ -52,7 +52,8 @@ class LedgerWorld {
 
   void run() {
     join();
-    REQUIRE(time_.run(200'000));  // otherwise it loops
+    // Otherwise it loops.
+    REQUIRE(time_.run(200'000, [this] { testing::requireInvariants(ledger_); }));
     REQUIRE(done_ == steps_);
     CHECK(underWay_.open == 0);
     CHECK(underWay_.arriving == 0);
@@ -385,6 +386,7 @@ class HostilePeerWorld {
       if (random_.oneIn(10)) ledger_.beginSession();
       if (!atWork_.empty() && random_.oneIn(2)) answerOne();
       send();
+      testing::requireInvariants(ledger_);
       // What is open is bounded by what was accepted, not by what was sent.
       REQUIRE(underWay_.open <= taken_);
     }

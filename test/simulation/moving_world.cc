@@ -16,6 +16,12 @@ Error lost() { return {ErrorCode::unavailable, "no answer"}; }
 MovingWorld::MovingWorld(Random& random, Broken broken)
     : ReplicaWorld(random, broken, ReplicationRules::Wait::standby) {}
 
+void MovingWorld::checkInvariants() {
+  ReplicaWorld::checkInvariants();
+  ReplicaWorld::checkInvariants(*target_.serving);
+  ReplicaWorld::checkInvariants(*other_.serving);
+}
+
 std::string MovingWorld::run() {
   network_.after(random_.between(100, 1500), [this] { startMove(); });
   network_.after(random_.between(100, 1500), [this] { injectMoveFault(); });

@@ -62,6 +62,7 @@ class MovingWorld final : public ReplicaWorld {
   std::string unfinished() const override;
   void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) override;
   void moveOver(ReplicaDaemon& daemon) override;
+  void checkInvariants() override;
 
   // Trainers.
   void trainAtSource(size_t trainer);
@@ -107,15 +108,11 @@ class MovingWorld final : public ReplicaWorld {
   MoveOutcome outcomeAt(size_t place, uint64_t move, uint64_t leadProcess);
   template <class Change>
   auto arrive(Change change) {
-    auto result = target_.serving->changeIncoming(change);
-    checkServing(*target_.serving);
-    return result;
+    return target_.serving->changeIncoming(change);
   }
   template <class Change>
   auto moveOther(Change change) {
-    auto result = other_.serving->changeOutgoing(change);
-    checkServing(*other_.serving);
-    return result;
+    return other_.serving->changeOutgoing(change);
   }
   /// Runs `event` later, unless that process has ended by then.
   void later(Single& single, uint64_t ms, std::function<void()> event);

@@ -61,7 +61,6 @@ class ReplicaHost {
   /// The process with that number, if it is alive.
   virtual ReplicaDaemon* living(DaemonId id) = 0;
   virtual size_t placeOf(DaemonId id) const = 0;
-  virtual void checkServing(const ServingState& serving) = 0;
   virtual void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) = 0;
   virtual void steppedDown(ReplicaDaemon& daemon, bool handedOver) = 0;
   virtual void ended(ReplicaDaemon& daemon) = 0;
@@ -173,9 +172,7 @@ class ReplicaDaemon {
   void recorded(uint64_t move, bool counts);
   template <class Change>
   auto change(Change change) {
-    auto result = serving_.changeOutgoing(change);
-    host_.checkServing(serving_);
-    return result;
+    return serving_.changeOutgoing(change);
   }
 
   void answerUpTo(uint64_t number);

@@ -21,7 +21,6 @@ bool ReplicaDaemon::adoptMove(const ClusterView& plan) {
   suspended_ = true;
   markedMove_ = move;
   serving_.changeOutgoing([move](auto& state) { state.adopt({move, {{"target"}}}); });
-  host_.checkServing(serving_);
   return true;
 }
 

@@ -29,8 +29,16 @@ std::string ReplicaWorld::run() {
   for (size_t i = 0; i < trainers_.size(); i++) network_.after(5 + i, [this, i] { train(i); });
   network_.after(kAbsenceMs + random_.between(50, 400), [this] { injectFault(); });
   network_.after(kFaultsMs, [this] { heal(); });
-  if (!time_.run(2'000'000)) violated("too many events");
+  if (!time_.run(2'000'000, [this] { checkInvariants(); })) violated("too many events");
   return violation_;
+}
+
+void ReplicaWorld::checkInvariants() {
+  for (const Place& place : places_) {
+    if (place.daemon == nullptr) continue;
+    checkInvariants(place.daemon->state());
+    checkInvariants(place.daemon->serving());
+  }
 }
 
 // --- Processes ---

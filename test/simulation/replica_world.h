@@ -65,9 +65,12 @@ class ReplicaWorld : protected ReplicaHost {
   void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) override;
   void steppedDown(ReplicaDaemon& daemon, bool handedOver) override;
   void ended(ReplicaDaemon& daemon) override { die(daemon.place()); }
-  void checkServing(const ServingState& serving) override {
-    if (const std::string found = serving.checkInvariants(); !found.empty()) violated(found);
+  template <class State>
+  void checkInvariants(const State& state) {
+    if (const std::string found = state.checkInvariants(); !found.empty()) violated(found);
   }
+  /// Of all states; called after each event.
+  virtual void checkInvariants();
 
   void start(size_t place, ReplicaDisk disk, std::optional<ReplicaDaemon::Origin> origin);
   void restart(size_t place);

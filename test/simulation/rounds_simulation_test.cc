@@ -25,11 +25,12 @@ class RoundsWorld {
   }
 
   void run() {
-    REQUIRE(time_.run(200'000));  // otherwise it loops
+    const auto check = [this] { testing::requireInvariants(rounds_); };
+    REQUIRE(time_.run(200'000, check));  // otherwise it loops
     // The start waits for trainers without limit, as intended, until there are enough.
     for (int more = 0; rounds_.present() > 0 && !rounds_.started() && more < 100; more++) {
       join();
-      REQUIRE(time_.run(200'000));
+      REQUIRE(time_.run(200'000, check));
     }
     // No trainer has anything left to do, so none may be left waiting.
     for (const auto& trainer : trainers_) {

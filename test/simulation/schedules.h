@@ -21,12 +21,14 @@ class VirtualTime {
   void after(std::chrono::milliseconds delay, std::function<void()> event) {
     events_.emplace(now_ + delay, std::move(event));
   }
-  /// Runs until no event is left; false after too many events.
-  bool run(size_t eventsMax) {
+  /// Runs until no event is left, and calls `check` after each; false after too many events.
+  bool run(
+      size_t eventsMax, const std::function<void()>& check = [] {}) {
     for (size_t i = 0; i < eventsMax && !events_.empty(); i++) {
       auto next = events_.extract(events_.begin());
       now_ = next.key();
       next.mapped()();
+      check();
     }
     return events_.empty();
   }

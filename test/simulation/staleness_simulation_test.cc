@@ -40,7 +40,7 @@ class StalenessWorld {
   }
 
   void run() {
-    REQUIRE(time_.run(200'000));
+    REQUIRE(time_.run(200'000, [this] { testing::requireInvariants(clocks_); }));
     CHECK(clocks_.present() == 0);
     for (const auto& snapshot : snapshots_) REQUIRE(snapshot.expired());  // no trainer is left to need them
   }

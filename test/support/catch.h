@@ -34,6 +34,12 @@ inline constexpr int kSkippedExit = 4;
   std::_Exit(kSkippedExit);
 }
 
+/// After an event: fails the test case if it violated an invariant of the object.
+template <class T>
+void requireInvariants(const T& object) {
+  if (const std::string violated = object.checkInvariants(); !violated.empty()) FAIL(violated);
+}
+
 template <class T>
 std::string why(const T& outcome) {
   return outcome.ok() ? std::string() : outcome.error().message;

@@ -99,7 +99,7 @@ struct Serving {
                            serving,
                            host,
                            host,
-                           std::make_shared<Replicator>(ReplicationConfig{}),
+                           std::make_shared<Replicator>(),
                            [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; },
                            loop.timer()};
 };
@@ -175,7 +175,7 @@ struct Follows {
                            serving,
                            host,
                            host,
-                           std::make_shared<Replicator>(ReplicationConfig{}),
+                           std::make_shared<Replicator>(),
                            [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
                              primary = dial.events;
                              return std::make_unique<SilentConnection>();
@@ -387,8 +387,7 @@ TEST_CASE("a daemon started where the model has moved away takes no part") {
   ServingHost host;
   ServingState serving;
   ReplicaController member(
-      Serving::terms(), DaemonId{7}, engine, serving, host, host,
-      std::make_shared<Replicator>(ReplicationConfig{}),
+      Serving::terms(), DaemonId{7}, engine, serving, host, host, std::make_shared<Replicator>(),
       [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
   serving.changeOutgoing([](auto& move) { move.adopt({5, {{"tcp://there:1"}}}); });
   member.start({});

@@ -130,6 +130,7 @@ TEST_CASE("random lives: exactly those expire whose lease or grace period is ove
         if (end <= now) expected.push_back(id);
       }
       REQUIRE(leases.expired() == expected);
+      testing::requireInvariants(leases);
     }
   }
 }

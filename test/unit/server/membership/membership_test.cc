@@ -451,6 +451,8 @@ struct Schedule {
   }
 
   void check() {
+    testing::requireInvariants(roster);
+    testing::requireInvariants(start);
     const auto present = live();
     REQUIRE(roster.present() == present.size());
     REQUIRE(roster.lostCount() == lost);

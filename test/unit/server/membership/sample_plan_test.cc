@@ -197,6 +197,7 @@ TEST_CASE("under any behavior of trainers every sample of every epoch is done on
     std::vector<ProcessId> in = {ProcessId{1}, ProcessId{2}, ProcessId{3}};
     for (int i = 0; !plan.finished(); i++) {
       REQUIRE(i < 100'000);
+      testing::requireInvariants(plan);
       ProcessId& trainer = in[random.below(in.size())];
       const bool takes = open.empty() || random.oneIn(2);
       if (takes) {

@@ -41,6 +41,17 @@ struct Follower {
   ReplicaState state;
 };
 
+TEST_CASE("replica, rule 4: no run starts in the place of one that a claim has shown") {
+  Follower one(std::nullopt);
+  CHECK(text(one.state.start({3, 0, {}, {}}, 0, one.now)) == "swap 3 1:9+none");
+  const ClusterView dead{4, 5, kPrimary, {}};
+  CHECK(text(one.state.claim(dead, one.now)) == "");  // one swap at a time
+  CHECK(one.unknown() == "read");
+  CHECK(one.read({3, 0, {}, {}}) == "");  // late, by a watch
+  CHECK(one.silence(milliseconds(50)) == "");
+  CHECK(one.read(dead) == "follow 7 in 5");
+}
+
 TEST_CASE("replica, rule 10: no daemon makes itself primary of a lost document") {
   Follower one;
   one.inSync(3);

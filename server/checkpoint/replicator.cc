@@ -1,4 +1,4 @@
-#include "server/replica/replicator.h"
+#include "server/checkpoint/replicator.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kDiskNumbersMax = 8;  // older ones are on disk by then, or lost
+constexpr size_t kDiskNumbersMax = 8;  // of what is not on disk yet, usually
 
 void fulfillAll(std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>& fulfillers) {
   for (auto& each : fulfillers) each->fulfill();
@@ -33,12 +33,11 @@ kj::Promise<ByteBudget::Lease> Replicator::space(uint64_t gradientBytes) {
 
 uint64_t Replicator::number(uint64_t diskNumber) {
   const uint64_t number = next_++;
-  if (!disk_) return number;
-  const DiskNumbers now{number, diskNumber == 0 ? 0 : number - diskNumber, diskNumber == 0};
-  const bool same = !diskNumbers_.empty() && diskNumbers_.back().behind == now.behind &&
-                    diskNumbers_.back().broken == now.broken;
-  if (!same) diskNumbers_.push_back(now);
+  if (diskNumber == 0) return number;
+  const bool follows = !diskNumbers_.empty() && diskNumbers_.back().at(number) == diskNumber;
+  if (!follows) diskNumbers_.push_back({number, diskNumber});
   if (diskNumbers_.size() > kDiskNumbersMax) diskNumbers_.erase(diskNumbers_.begin());
+  newestOnDisk_ = diskNumber;
   return number;
 }
 
@@ -78,10 +77,14 @@ kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   if (!disk_) return kj::READY_NOW;
   const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
                                     [number](const DiskNumbers& some) { return some.from <= number; });
-  const bool missing = numbers == diskNumbers_.rend() || numbers->broken;
-  // A record that the log lacks, or may have lost, only gets to disk with a checkpoint: callers that need it
-  // there wait for that checkpoint.
-  kj::Promise<void> written = missing ? kj::READY_NOW : disk_->whenDurable(number - numbers->behind);
+  kj::Promise<void> written = kj::READY_NOW;
+  if (numbers != diskNumbers_.rend()) {
+    written = disk_->whenDurable(std::min(numbers->at(number), newestOnDisk_));
+  } else if (!diskNumbers_.empty()) {
+    written = disk_->whenDurable(diskNumbers_.front().onDisk);  // a later record: the log is written in order
+  }
+  // A record that a broken log lacks only gets to disk with a checkpoint: callers that need it there wait for
+  // that checkpoint.
   if (!needsDisk_) return written;
   return written.then([disk = disk_] { return disk->whenBaseWritten(); });
 }

@@ -9,28 +9,33 @@
 
 #include "server/checkpoint/log_writer.h"
 #include "server/checkpoint/pending_records.h"
-#include "server/checkpoint/replicated_log.h"
-#include "server/replica/replication_config.h"
+#include "server/membership/roster.h"
+#include "server/store/update_log.h"
 
 namespace psd {
 
 /// A primary's log: numbers the records, buffers those that its standby has not received yet, and resolves
 /// waiters for a record once it is in every place that is waited for: the disk, if there is a log on it, and
-/// the standby, if waitForStandby() was set. With Wait::standbyAndDisk, waiters also wait for a broken log to
-/// recover. Without a standby a record costs only its number. Thread-safe.
-class Replicator final : public ReplicatedLog {
+/// the standby, if waitForStandby() was set. Without a standby a record costs only its number. Thread-safe.
+class Replicator final : public UpdateLog {
  public:
-  explicit Replicator(const ReplicationConfig& config)
-      : lagBytes_(config.lagBytes), needsDisk_(config.wait == ReplicationConfig::Wait::standbyAndDisk) {}
+  /// `lagBytes`: limit of the bytes that a follower does not hold yet. `needsDisk`: waiters wait for a log on
+  /// disk that holds their records, even if it is broken.
+  explicit Replicator(uint64_t lagBytes = UINT64_MAX, bool needsDisk = false)
+      : lagBytes_(lagBytes), needsDisk_(needsDisk) {}
   ~Replicator() noexcept override {}
 
   kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) override;
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) override;
-  uint64_t append(const LoggedAssignment& assignment) override;
-  uint64_t append(const Departed& departed) override;
+  /// Appends an assignment of samples; returns its LSN.
+  uint64_t append(const LoggedAssignment& assignment);
+  /// Appends the departed ranks so far; returns the LSN. Sent only to the standby.
+  uint64_t append(const Departed& departed);
   kj::Promise<void> whenDurable(uint64_t number) override;
-  void resetFollowers() override;
-  void setDisk(std::shared_ptr<LogWriter> disk) override;
+  /// The logged blocks are replaced from now on: a follower of the previous ones cannot continue.
+  void resetFollowers();
+  /// Sets the log on disk from now on; null: none.
+  void setDisk(std::shared_ptr<LogWriter> disk);
 
   /// Identifies one follower's stream; rises.
   using Stream = uint64_t;
@@ -69,12 +74,11 @@ class Replicator final : public ReplicatedLog {
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
   using Fulfillers = std::vector<Fulfiller>;
 
-  /// From record `from` on, the disk's log has record n under the number n − behind; if `broken`, it does not
-  /// have the record.
+  /// The disk's log has record `from` as `onDisk`, and the next ones under the next numbers, up to a record
+  /// that it lacks.
   struct DiskNumbers {
-    uint64_t from = 1;
-    uint64_t behind = 0;
-    bool broken = false;
+    uint64_t from = 1, onDisk = 1;
+    uint64_t at(uint64_t number) const { return onDisk + (number - from); }
   };
 
   /// Numbers a record, writes it to the disk's log by `toDisk(log)`, which returns its number there, and adds
@@ -97,7 +101,8 @@ class Replicator final : public ReplicatedLog {
   const bool needsDisk_;
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<LogWriter> disk_;
-  std::vector<DiskNumbers> diskNumbers_;
+  std::vector<DiskNumbers> diskNumbers_;  // the newest, in order
+  uint64_t newestOnDisk_ = 0;             // number there of the newest record that it has
   uint64_t next_ = 1;
   bool waits_ = false;
   Stream stream_ = 0;

@@ -1,4 +1,4 @@
-#include "server/replica/replicator.h"
+#include "server/checkpoint/replicator.h"
 
 #include <string>
 #include <vector>
@@ -44,7 +44,7 @@ std::vector<LogRecord> recordsOf(Replicator::Batch& batch) {
 
 TEST_CASE("without a follower no caller waits and nothing is kept") {
   TestLoop loop;
-  Replicator log{ReplicationConfig{}};
+  Replicator log;
   CHECK(append(log, 1, 3) == 3);
   auto durable = log.whenDurable(3);
   CHECK(loop.resolved(durable));
@@ -53,7 +53,7 @@ TEST_CASE("without a follower no caller waits and nothing is kept") {
 
 TEST_CASE("a follower gets what is appended from then on, and a waiter resumes when it holds that") {
   TestLoop loop;
-  Replicator log{ReplicationConfig{}};
+  Replicator log;
   append(log, 1, 2);
   const auto stream = log.open();
   log.waitForStandby(true);
@@ -78,7 +78,7 @@ TEST_CASE("a follower gets what is appended from then on, and a waiter resumes w
 
 TEST_CASE("a waiter for a follower that is gone waits until the log stops waiting for a standby") {
   TestLoop loop;
-  Replicator log{ReplicationConfig{}};
+  Replicator log;
   const auto stream = log.open();
   log.waitForStandby(true);
   append(log, 1, 1);
@@ -94,7 +94,7 @@ TEST_CASE("a waiter for a follower that is gone waits until the log stops waitin
 
 TEST_CASE("there is space again when the follower holds enough") {
   TestLoop loop;
-  Replicator log{ReplicationConfig{.lagBytes = 200}};
+  Replicator log(200);
   const auto stream = log.open();
   append(log, 1, 2);
   auto space = log.space(64);
@@ -115,7 +115,7 @@ TEST_CASE("a log on the disk is waited for too, under its own numbers") {
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const SegmentHeader first{1, 77, 5, 100};
   std::shared_ptr<LogWriter> disk = LogWriter::open(env, "/data", first, 1 << 20);
-  Replicator log{ReplicationConfig{}};
+  Replicator log;
   log.resumeFrom(7);
   log.setDisk(disk);
   CHECK(append(log, 1, 2) == 8);
@@ -126,6 +126,23 @@ TEST_CASE("a log on the disk is waited for too, under its own numbers") {
   CHECK(disk->status().records == 3);
 }
 
+TEST_CASE("a record on its way to the disk is waited for, however many records later the disk lacks") {
+  TestLoop loop;
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  std::shared_ptr<LogWriter> disk = LogWriter::open(env, "/data", SegmentHeader{1, 77, 5, 100}, 1 << 20);
+  Replicator log;
+  log.setDisk(disk);
+  const uint64_t assigned = log.append(LoggedAssignment{});  // written once it is awaited
+  for (uint32_t rank = 1; rank <= 20; rank++) {
+    log.append(Departed{20, {Rank{rank - 1}}});
+    log.append(LoggedAssignment{});
+  }
+  REQUIRE(disk->status().syncs == 0);
+  loop.wait(log.whenDurable(assigned));
+  CHECK(disk->status().syncs == 1);
+}
+
 TEST_CASE("if the disk is required, a waiter waits until its log is repaired and has a base") {
   TestLoop loop;
   MemoryEnv env;
@@ -134,7 +151,7 @@ TEST_CASE("if the disk is required, a waiter waits until its log is repaired and
     return std::shared_ptr<LogWriter>(LogWriter::open(env, "/data", SegmentHeader{1, 77, 5, 100}, 1 << 20));
   };
   SECTION("a log without a base checkpoint yet") {
-    Replicator log{ReplicationConfig{.wait = ReplicationConfig::Wait::standbyAndDisk}};
+    Replicator log(UINT64_MAX, true);
     const auto disk = opened();
     log.setDisk(disk);
     auto durable = log.whenDurable(append(log, 1, 2));
@@ -145,8 +162,7 @@ TEST_CASE("if the disk is required, a waiter waits until its log is repaired and
   }
   SECTION("a log that the disk failed") {
     const bool needed = GENERATE(true, false);
-    using Wait = ReplicationConfig::Wait;
-    Replicator log{ReplicationConfig{.wait = needed ? Wait::standbyAndDisk : Wait::standby}};
+    Replicator log(UINT64_MAX, needed);
     const auto disk = opened();
     disk->setBased();
     log.setDisk(disk);
@@ -172,7 +188,7 @@ TEST_CASE("if the disk is required, a waiter waits until its log is repaired and
 }
 
 TEST_CASE("a finished rank is a record") {
-  Replicator log{ReplicationConfig{}};
+  Replicator log;
   const auto stream = log.open();
   const Departed departed{5, {Rank{0}, Rank{4}}};
   log.append(departed);
