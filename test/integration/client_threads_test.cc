@@ -137,28 +137,6 @@ TEST_CASE("Client: a wait that is ended leaves its call in progress") {
   PSD_REQUIRE_OK(push.wait());
 }
 
-TEST_CASE("Client: requests for samples wait for one whose wait was ended") {
-  const LocalServer server(configOf("locked"));
-  ClientOptions options = optionsFor(server.address());
-  std::atomic<bool> keepWaiting{true};
-  options.keepWaiting = [&] { return keepWaiting.load(); };
-  const auto client = clientOf(options, 0, 2), other = clientOf(optionsFor(server.address()), 1, 2);
-  const SamplesRequest request{.step = Step{1}, .count = 4, .samples = 4, .epochs = 1, .wait = true};
-  PSD_REQUIRE_OK(other->takeSamples(request));  // all that there are
-  keepWaiting = false;
-  CHECK(client->takeSamples(request).status().error().code == ErrorCode::interrupted);
-  keepWaiting = true;
-  const auto take = [&] { return client->takeSamples(request); };
-  auto first = std::async(std::launch::async, take), second = std::async(std::launch::async, take);
-  PSD_REQUIRE_OK(client->ping(1, 1));
-  PSD_REQUIRE_OK(other->push(Step{1}, kGradient, 4, {}).wait());
-  for (auto* const taken : {&first, &second}) {
-    const auto samples = taken->get();
-    PSD_REQUIRE_OK(samples);
-    CHECK(samples->what == AssignedSamples::What::finished);
-  }
-}
-
 TEST_CASE("Client: a join whose wait is ended can be repeated") {
   const LocalServer server(configOf("locked"));
   auto first = Client::connect(optionsFor(server.address()));

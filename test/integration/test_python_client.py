@@ -572,6 +572,36 @@ del c
         first.push(LINE.zeros())
         self.assertEqual({shard["version"] for shard in new.status()["shards"]}, {1})
 
+    def test_requests_for_samples_wait_for_one_whose_wait_a_signal_ended(self):
+        class Stopped(Exception):
+            pass
+
+        waits = []
+
+        def handler(_, frame):
+            waits.append(frame.f_code is psd.Client.take_samples.__code__)
+            if sum(waits) > 2:
+                raise Stopped
+
+        daemon = self.daemon(policy="locked")
+        first, other = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        self.assertIsNotNone(other.take_samples(4, 4, 1))  # all that there are
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                first.take_samples(4, 4, 1)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        taken = []
+        waiting = [threading.Thread(target=lambda: taken.append(first.take_samples(4, 4, 1).what)) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        other.push(LINE.zeros(), samples=4)
+        for thread in waiting:
+            thread.join()
+        self.assertEqual(taken, ["finished", "finished"])
+
     def test_a_thread_that_waits_leaves_the_client_to_others(self):
         daemon = self.daemon(policy="sync")
         first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
