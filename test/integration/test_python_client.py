@@ -517,6 +517,91 @@ del c
 
         processes.until("the array is released", is_released)
 
+    def test_calls_of_a_signal_handler_are_refused_while_a_call_waits(self):
+        def handler(_, frame):
+            if frame.f_code is not psd.Client.push.__code__ or all(each["step"] != 1 for each in daemon.status()["trainers"]):
+                return
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for call in (first.ping, lambda: first.push(LINE.zeros())):
+                with self.assertRaisesRegex(psd.InvalidArgument, "within a callback"):
+                    call()
+            refused.set()
+
+        daemon = self.daemon(policy="sync")
+        first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        refused = threading.Event()
+        other = threading.Thread(target=lambda: refused.wait() and second.push(LINE.zeros()))
+        other.start()
+        self.addCleanup(refused.set)
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        first.push(LINE.zeros())  # the round waits for the other
+        other.join()
+        self.assertTrue(refused.is_set())
+
+    def test_a_move_is_continued_after_a_wait_that_a_signal_ended(self):
+        class Stopped(Exception):
+            pass
+
+        waits = []
+
+        def handler(_, frame):
+            waits.append(frame.f_code is psd.Client.pull.__code__)
+            if sum(waits) > 2:
+                raise Stopped
+
+        old, new = (self.daemon(policy="locked") for _ in range(2))
+        first, second = (self.joined(old, LINE, rank, 2) for rank in range(2))
+        values = LINE.zeros()
+        move = self.start_psd("move", "--server", old.address, "--to", new.address)
+        processes.until("the move has begun", lambda: "is about to move" in old.err)
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                while True:
+                    first.pull(values)  # waits for the other before it moves
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        other = threading.Thread(target=second.pull, args=(LINE.zeros(),))
+        other.start()
+        first.pull(values)
+        other.join()
+        self.assert_ends(move)
+        first.push(LINE.zeros())
+        self.assertEqual({shard["version"] for shard in new.status()["shards"]}, {1})
+
+    def test_requests_for_samples_wait_for_one_whose_wait_a_signal_ended(self):
+        class Stopped(Exception):
+            pass
+
+        waits = []
+
+        def handler(_, frame):
+            waits.append(frame.f_code is psd.Client.take_samples.__code__)
+            if sum(waits) > 2:
+                raise Stopped
+
+        daemon = self.daemon(policy="locked")
+        first, other = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        self.assertIsNotNone(other.take_samples(4, 4, 1))  # all that there are
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                first.take_samples(4, 4, 1)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        taken = []
+        waiting = [threading.Thread(target=lambda: taken.append(first.take_samples(4, 4, 1).what)) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        other.push(LINE.zeros(), samples=4)
+        for thread in waiting:
+            thread.join()
+        self.assertEqual(taken, ["finished", "finished"])
+
     def test_a_thread_that_waits_leaves_the_client_to_others(self):
         daemon = self.daemon(policy="sync")
         first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))

@@ -1,5 +1,6 @@
 """psd.torch.DiLoCo: a local optimizer's steps, and one exchange after each `sync_every` of them."""
 
+import signal
 import threading
 from unittest import mock
 
@@ -429,6 +430,46 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                     table = self.start_psd("status", "--server", daemon.address)
                     self.assert_ends(table)
                     self.assertRegex(table.out, r"trainers +1 of 1 joined, 0 lost; [0-9.e+]+ tokens/s\n")
+
+    def test_an_exchange_that_a_signal_ended_is_continued(self):
+        class Stopped(Exception):
+            pass
+
+        seen = []
+
+        def handler(_, frame):
+            waits = frame.f_code is psd.torch.DiLoCo._exchange.__code__ and any(each["step"] == 1 for each in daemon.status()["trainers"])
+            if waits:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                seen.append((learners[0].rounds, learners[0].progress, learners[0].late, learners[0].last_push))
+                with self.assertRaisesRegex(psd.InvalidArgument, "an exchange is in progress"):
+                    learners[0].sync()
+                raise Stopped
+
+        daemon = self.diloco()
+        models = [make_model() for _ in range(2)]
+        inners = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
+        learners = [self.learner(daemon, model, inner, rank=rank, world_size=2)
+                    for rank, (model, inner) in enumerate(zip(models, inners))]
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                for x, y in batches(PERIOD):
+                    step(models[0], inners[0], x, y)  # the round waits for the other
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.assertEqual(seen, [(0, PERIOD, 0, None)])
+        for x, y in batches(PERIOD, seed=3):
+            step(models[1], inners[1], x, y)
+        learners[0].sync()
+        self.assertEqual([learner.rounds for learner in learners], [1, 1])
+        self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {1})
+        for first, second in zip(*(model.parameters() for model in models)):
+            torch.testing.assert_close(first, second, rtol=0, atol=0)
+        for learner in learners:
+            learner.close()
+        self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {1})
 
     def test_wrong_arguments_are_refused_by_a_line(self):
         model, other = make_model(), make_model()

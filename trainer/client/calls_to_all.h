@@ -40,7 +40,8 @@ class CombinedAnswer final : public Pending<Info>::Impl {
  public:
   using Parts = std::vector<DaemonPart<Pending<Info>>>;
 
-  CombinedAnswer(CalledDaemons& daemons, Parts parts) : daemons_(daemons), parts_(std::move(parts)) {}
+  CombinedAnswer(CalledDaemons& daemons, Parts parts)
+      : daemons_(daemons), parts_(std::move(parts)), isAnswered_(parts_.size()) {}
 
   bool done() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.call.done(); });
@@ -48,27 +49,35 @@ class CombinedAnswer final : public Pending<Info>::Impl {
   bool finished() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.call.finished(); });
   }
-  /// Waits for all, in order, even after an error: on return the caller may reuse its memory.
+  /// Waits for all, in order, even after an error: on return the caller may reuse its memory, unless the wait
+  /// was ended.
   Result<Info> wait() override {
-    Info all;
-    std::optional<Error> failed;
-    for (auto& [daemon, call] : parts_) {
-      Result<Info> part = call.wait();
+    std::optional<Error> ended;
+    for (size_t i = 0; i < parts_.size(); i++) {
+      if (isAnswered_[i]) continue;
+      const size_t daemon = parts_[i].daemon;
+      Result<Info> part = parts_[i].call.wait();
+      isAnswered_[i] = part.ok() || part.error().code != ErrorCode::interrupted;
       if (part.ok()) {
         part->versions = daemons_.versions().place(daemon, part->versions);
-        all.add(*part);
+        all_.add(*part);
       } else {
+        std::optional<Error>& first = isAnswered_[i] ? failed_ : ended;
         const Error named = daemons_.failed(daemon, part.error());
-        if (!failed) failed = named;
+        if (!first) first = named;
       }
     }
-    if (failed) return *failed;
-    return all;
+    if (ended) return *ended;
+    if (failed_) return *failed_;
+    return all_;
   }
 
  private:
   CalledDaemons& daemons_;
   Parts parts_;
+  std::vector<bool> isAnswered_;  // by part
+  Info all_;                      // of the answered parts
+  std::optional<Error> failed_;   // the first of these that failed
 };
 
 /// The first answer of several daemons about their rounds of one fragment. Of several answers available,

@@ -58,10 +58,16 @@ Status ClientLock::enter(Turn turn) {
   mutex_.lock();
   threads_++;
   if (turn == Turn::any) return {};
-  if (isAlone()) {
+  if (isAlone() || isWithinCallback()) {
     return {ErrorCode::invalidArgument, "this client is called from within a callback of its own"};
   }
   return awaitTurn();
+}
+
+bool ClientLock::isWithinCallback() const {
+  const WithinCallback* within = WithinCallback::innermost;
+  while (within != nullptr && &within->lock != this) within = within->outer;
+  return within != nullptr;
 }
 
 void ClientLock::leave() {

@@ -22,7 +22,8 @@ inline Error waitEndedError() { return {ErrorCode::interrupted, "the wait for th
 
 /// The lock of a client's state. A call enters it, and leaves it while it waits for answers or calls back, so
 /// that other threads can make calls meanwhile. A call that must be alone, to join, to reconnect or to move,
-/// excludes all that enter later, but not those that return from a wait. Thread-safe.
+/// excludes all that enter later, but not those that return from a wait. Calls from within a callback are
+/// refused. Thread-safe.
 class ClientLock {
  public:
   /// `keepWaiting`: see ClientOptions; may be null.
@@ -86,6 +87,18 @@ class ClientLock {
     const Outside outside(mutex_);
     return work();
   }
+  /// Calls `callback`, which is the user's, without the lock: leaves it first.
+  template <class Callback>
+  auto callBack(const Callback& callback) {
+    const Outside outside(mutex_);
+    return callBackOutside(callback);
+  }
+  /// Likewise, called without the lock.
+  template <class Callback>
+  auto callBackOutside(const Callback& callback) const {
+    const WithinCallback within(*this);
+    return callback();
+  }
   /// Whether some thread excludes others.
   bool isExclusive() const { return alone_.has_value(); }
   /// Waits until no other thread excludes this one.
@@ -99,13 +112,25 @@ class ClientLock {
     ~Outside() { mutex.lock(); }
     std::mutex& mutex;
   };
+  /// Marks this thread as within a callback.
+  struct WithinCallback {
+    explicit WithinCallback(const ClientLock& lock) : lock(lock) { innermost = this; }
+    ~WithinCallback() { innermost = outer; }
+    WithinCallback(const WithinCallback&) = delete;
+    WithinCallback& operator=(const WithinCallback&) = delete;
+
+    const ClientLock& lock;
+    const WithinCallback* const outer = innermost;
+    static inline thread_local const WithinCallback* innermost = nullptr;
+  };
 
   Status enter(Turn turn);
   void leave();
   bool isAlone() const { return alone_ == std::this_thread::get_id(); }
   Status becomeAlone();
   void endAlone();
-  bool keepWaiting() const { return !keepWaiting_ || keepWaiting_(); }
+  bool isWithinCallback() const;
+  bool keepWaiting() const { return !keepWaiting_ || callBackOutside(keepWaiting_); }
 
   const std::function<bool()> keepWaiting_;
   std::mutex mutex_;  // guards the client's state and the rest

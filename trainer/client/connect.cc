@@ -110,7 +110,7 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
     }
     const std::vector<std::string> from = std::exchange(options.servers, identity.movedTo.front());
     PSD_RETURN_IF_ERROR(mayGoThere(options, client->server()));
-    if (options.onMove) lock.outside([&] { options.onMove(from, options.servers); });
+    if (options.onMove) lock.callBack([&] { options.onMove(from, options.servers); });
   }
 }
 
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
     there.servers = servers;
     there.connectTimeout = timeout;
     PSD_RETURN_IF_ERROR(mayGoThere(there, own.servers.front()));
-    if (there.onMove) lock->outside([&] { there.onMove(*at, servers); });
+    if (there.onMove) lock->callBack([&] { there.onMove(*at, servers); });
     auto client = connectWhereServed(there, *lock);
     if (client.ok()) *at = there.servers;
     return client;

@@ -105,11 +105,9 @@ class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
         if (pull_->after) pull_->after(pulled);
         return pulled;
       }
-      if (client_.shouldRetryElsewhere(pulled.error(), moves_)) {
-        start();
-      } else {
-        return client_.failed_ ? Result<PullInfo>(*client_.failed_) : pulled;
-      }
+      PSD_ASSIGN_OR_RETURN(const bool again, client_.shouldRetryElsewhere(pulled.error(), moves_));
+      if (!again) return client_.failed_ ? Result<PullInfo>(*client_.failed_) : pulled;
+      start();
     }
   }
 
@@ -169,7 +167,7 @@ Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpe
   PSD_RETURN_IF_ERROR(hold.status());
   const ClientLock::Alone alone(*lock_);
   PSD_RETURN_IF_ERROR(alone.status());
-  const auto values = [lock = lock_.get(), initialValues] { return lock->outside(initialValues); };
+  const auto values = [lock = lock_.get(), initialValues] { return lock->callBack(initialValues); };
   auto info = inner_->join(membership, model, values);
   if (info.ok()) {
     info_ = *info;
@@ -190,6 +188,12 @@ Status MovingClient::beginStep() {
   PSD_RETURN_IF_ERROR(lock_->awaitTurn());
   for (;;) {
     if (failed_) return *failed_;
+    if (follows_) {
+      const ClientLock::Alone alone(*lock_);
+      PSD_RETURN_IF_ERROR(alone.status());
+      if (follows_) PSD_RETURN_IF_ERROR(moveTo(DaemonAddresses(follows_->places)));
+      continue;
+    }
     const bool moves =
         observed_ ? !inner_->movedTo({}).empty() : joined_ && partials_.empty() && inner_->pendingMove();
     if (!moves) return {};
@@ -216,8 +220,9 @@ Status MovingClient::settleCalls() {
   return {};
 }
 
-bool MovingClient::shouldRetryElsewhere(const Error& why, uint64_t moves) {
-  if (!lock_->awaitTurn().ok() || failed_ || interrupted_) return false;
+Result<bool> MovingClient::shouldRetryElsewhere(const Error& why, uint64_t moves) {
+  PSD_RETURN_IF_ERROR(lock_->awaitTurn());
+  if (failed_ || interrupted_) return false;
   if (moves != moves_) return true;
   // When a daemon refuses a call because it ends, the reason may arrive later; over a connection that has
   // ended nothing more arrives.
@@ -227,13 +232,19 @@ bool MovingClient::shouldRetryElsewhere(const Error& why, uint64_t moves) {
   const DaemonAddresses places = inner->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
   if (places.empty()) return false;
   const ClientLock::Alone alone(*lock_);
-  if (!alone.status().ok() || failed_) return false;
-  return moves != moves_ || moveTo(places).ok();  // another thread may have moved meanwhile
+  PSD_RETURN_IF_ERROR(alone.status());
+  if (failed_) return false;
+  if (moves == moves_) {  // else another thread has moved meanwhile
+    if (const Status moved = moveTo(places); !moved.ok() && !failed_) return moved.error();
+  }
+  return !failed_;
 }
 
 Status MovingClient::moveTo(const DaemonAddresses& places) {
   const auto start = std::chrono::steady_clock::now();
-  const Status there = observed_ ? observeAt(places) : joinAt(places, inner_->movedFrom());
+  const Status there = observed_ ? observeAt(places) : joinAt(places);
+  if (!there.ok() && there.error().code == ErrorCode::interrupted && !interrupted_) return there;
+  follows_.reset();
   const std::string where = joined(places, " ", [](const auto& of) { return joined(of, ","); });
   if (!there.ok()) {
     failed_ = Error{there.error().code, fmt::format("the model has moved to {}: {}", where, there.message())};
@@ -244,15 +255,19 @@ Status MovingClient::moveTo(const DaemonAddresses& places) {
     const ClientEvent event{ClientEvent::What::back,
                             fmt::format("the model has moved to {}, and so has this {}, in {}", where,
                                         observed_ ? "reader" : "trainer", durationText(taken))};
-    lock_->outside([&] { onEvent_(event); });
+    lock_->callBack([&] { onEvent_(event); });
   }
   return {};
 }
 
-Status MovingClient::joinAt(const DaemonAddresses& places, const MovedFrom& from) {
-  PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
-  next->setMovedFrom(from);
-  change(std::move(next));
+Status MovingClient::joinAt(const DaemonAddresses& places) {
+  if (!follows_) follows_ = Move{places};
+  if (!follows_->connected) {
+    PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
+    next->setMovedFrom(inner_->movedFrom());
+    change(std::move(next));
+    follows_->connected = true;
+  }
   if (interrupted_) return interruptedError();
   PSD_ASSIGN_OR_RETURN(const JoinInfo info,
                        inner_->join(joined_->membership, joined_->model, joined_->initialValues));

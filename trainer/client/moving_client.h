@@ -55,12 +55,6 @@ class MovingClient final : public Client,
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
-  Rounds* rounds() override { return this; }
-  Fragments* fragments() override { return this; }
-  GradientAveraging* gradientAveraging() override { return this; }
-  TrainingProgress* trainingProgress() override { return this; }
-  SampleSource* sampleSource() override { return this; }
-  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override;
   // Trainers that make the next three calls cannot move.
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
@@ -79,11 +73,23 @@ class MovingClient final : public Client,
   uint64_t bytesPushed() const override;
 
  private:
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
+
   /// Arguments of the trainer's join().
   struct Joined {
     Membership membership;
     ModelSpec model;
     std::function<std::span<const float>()> initialValues;
+  };
+  /// A move that a trainer has begun to follow.
+  struct Move {
+    DaemonAddresses places;
+    bool connected = false;  // inner_ is the client of these daemons
   };
   class Partial;
   class ObservedPull;
@@ -91,8 +97,8 @@ class MovingClient final : public Client,
   /// Start of a step, where the model may move. An Error: it did, and this trainer could not follow.
   Status beginStep();
   /// For a reader, after a call failed with `why`, which was made after `moves` moves: whether to repeat the
-  /// call at other daemons.
-  bool shouldRetryElsewhere(const Error& why, uint64_t moves);
+  /// call at other daemons. An Error: the wait was ended.
+  Result<bool> shouldRetryElsewhere(const Error& why, uint64_t moves);
   /// Waits for calls in progress.
   Status settleCalls();
   /// A pull from the current daemons, and what follows its answer.
@@ -101,8 +107,9 @@ class MovingClient final : public Client,
     std::function<void(const Result<PullInfo>&)> after;
   };
   StartedPull startPull(std::span<float> destination, RowBatch* rows);
+  /// If the wait is ended, the next step continues the move.
   Status moveTo(const DaemonAddresses& places);
-  Status joinAt(const DaemonAddresses& places, const MovedFrom& from);
+  Status joinAt(const DaemonAddresses& places);
   Status observeAt(const DaemonAddresses& places);
   /// Until change(), interrupt() applies to this client too; null: to none.
   void expect(MovableClient* next);
@@ -131,6 +138,7 @@ class MovingClient final : public Client,
   std::optional<Joined> joined_;
   std::optional<ModelSpec> observed_;  // by a reader
   JoinInfo info_;
+  std::optional<Move> follows_;
   std::optional<Error> failed_;  // a move that this trainer could not follow
   std::set<Partial*> partials_;  // pushes that have started and are not finished
   bool pulled_ = false;          // since the last push

@@ -24,7 +24,7 @@ class Notices {
   Notices(Callback callback, ClientLock& lock) : callback_(std::move(callback)), lock_(lock) {}
 
   void tell(ClientEvent::What what, std::string line) const {
-    if (callback_) lock_.outside([&] { callback_({what, std::move(line)}); });
+    if (callback_) lock_.callBack([&] { callback_({what, std::move(line)}); });
   }
   /// Queues a line, to be reported at the next reportQueued(). Callable from any thread.
   void queueLine(std::string line) {
@@ -51,7 +51,8 @@ class Notices {
       if (now < nextWait_) return;
       nextWait_ = now + std::chrono::minutes(1);
     }
-    if (callback_) callback_({ClientEvent::What::waits, "waiting for " + what});
+    if (!callback_) return;
+    lock_.callBackOutside([&] { callback_({ClientEvent::What::waits, "waiting for " + what}); });
   }
   /// Waits for an answer that other trainers may delay.
   template <class T>

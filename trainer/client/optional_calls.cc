@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-Error noFragments() { return {ErrorCode::invalidArgument, "this client exchanges no fragments of a model"}; }
+Error noFragments() { return {ErrorCode::notReady, "this client exchanges no fragments of a model"}; }
 
 }  // namespace
 

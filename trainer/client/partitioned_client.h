@@ -64,10 +64,6 @@ class PartitionedClient final : public MovableClient,
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
-  Rounds* rounds() override { return this; }
-  Fragments* fragments() override { return this; }
-  SampleSource* sampleSource() override { return this; }
-  Monitoring* monitoring() override { return this; }
   /// Of the lead's rounds.
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
@@ -87,6 +83,11 @@ class PartitionedClient final : public MovableClient,
   uint64_t bytesPushed() const override;
 
  private:
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
+
   static Error named(const Daemon& daemon, const Error& error);
   RpcClient& lead() { return *daemons_.front().client; }
   /// Computes the partitions of `model`; an Error if it cannot be partitioned.

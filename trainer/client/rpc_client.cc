@@ -243,10 +243,13 @@ Result<MachineProgress> RpcClient::progress(bool settled) {
 
 RpcClient::QuiesceCall RpcClient::startQuiesce(uint64_t move, uint32_t daemons) {
   forgetSettledPushes();
+  if (quiesce_ && move_ == move && quiesce_->connection == links_.number()) return *quiesce_;
   move_ = move;
   const std::string cannot = whyNotMovable(options_, session_.info(), onDevice_, daemons);
-  return {links_.number(), links_.first().start<DaemonAddresses>(
-                               [move, cannot](Channel& channel) { return channel.quiesce(move, cannot); })};
+  quiesce_ = {links_.number(), links_.first().start<DaemonAddresses>([move, cannot](Channel& channel) {
+                return channel.quiesce(move, cannot);
+              })};
+  return *quiesce_;
 }
 
 Result<DaemonAddresses> RpcClient::awaitMove(const QuiesceCall& call) {
@@ -280,20 +283,43 @@ void RpcClient::sendDue() {
 }
 
 Result<AssignedSamples> RpcClient::takeSamples(const SamplesRequest& request) {
-  for (;;) {
-    const uint64_t connection = links_.number();
-    const auto answer = links_.first().start<AssignedSamples>(
-        [request](Channel& channel) { return channel.takeSamples(request); });
-    auto assigned = notices_.awaitAnswer(answer, "samples: other trainers hold the rest");
-    if (assigned.ok()) {
-      faults_.answered();
-      if (assigned->what == AssignedSamples::What::range) {
-        held_[request.step] = {request.step, {assigned->epoch, assigned->begin, assigned->count}};
-      }
+  if (!lock_.awaitChange([this] { return !isTakingSamples_; })) return waitEndedError();
+  isTakingSamples_ = true;
+  auto assigned = takeSamplesAlone(request);
+  isTakingSamples_ = false;
+  lock_.changed();
+  return assigned;
+}
+
+Result<AssignedSamples> RpcClient::takeSamplesAlone(const SamplesRequest& request) {
+  if (samples_) {  // after a wait that was ended: a daemon lets one request of a trainer wait
+    const Step step = samples_->step;
+    auto assigned = awaitSamples();
+    if (assigned.ok() ? step == request.step : assigned.error().code == ErrorCode::interrupted) {
       return assigned;
     }
+  }
+  for (;;) {
+    const uint64_t connection = links_.number();
+    samples_ = {request.step, connection, links_.first().start<AssignedSamples>([request](Channel& channel) {
+                  return channel.takeSamples(request);
+                })};
+    auto assigned = awaitSamples();
+    if (assigned.ok() || assigned.error().code == ErrorCode::interrupted) return assigned;
     PSD_RETURN_IF_ERROR(recover(connection, assigned.error()));
   }
+}
+
+Result<AssignedSamples> RpcClient::awaitSamples() {
+  const SamplesCall call = *samples_;
+  auto assigned = notices_.awaitAnswer(call.answer, "samples: other trainers hold the rest");
+  if (assigned.ok() || assigned.error().code != ErrorCode::interrupted) samples_.reset();
+  if (!assigned.ok()) return assigned;
+  faults_.answered();
+  if (assigned->what == AssignedSamples::What::range) {
+    held_[call.step] = {call.step, {assigned->epoch, assigned->begin, assigned->count}};
+  }
+  return assigned;
 }
 
 Status RpcClient::report(Step step, std::span<const NamedValue> values) {

@@ -65,6 +65,7 @@ class RpcClient final : public MovableClient,
     uint64_t connection = 0;
     Link::Future<DaemonAddresses> answer;
   };
+  /// Continues the call for this move that is in progress, if there is one.
   QuiesceCall startQuiesce(uint64_t move, uint32_t daemons);
   /// Waits for the outcome; reconnects if the connection broke.
   Result<DaemonAddresses> awaitMove(const QuiesceCall& call);
@@ -105,12 +106,6 @@ class RpcClient final : public MovableClient,
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
-  Rounds* rounds() override { return this; }
-  Fragments* fragments() override { return this; }
-  GradientAveraging* gradientAveraging() override { return this; }
-  TrainingProgress* trainingProgress() override { return this; }
-  SampleSource* sampleSource() override { return this; }
-  Monitoring* monitoring() override { return this; }
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
@@ -129,6 +124,13 @@ class RpcClient final : public MovableClient,
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+  GradientAveraging* gradientAveraging() override { return this; }
+  TrainingProgress* trainingProgress() override { return this; }
+  SampleSource* sampleSource() override { return this; }
+  Monitoring* monitoring() override { return this; }
+
   /// Wraps rows that the caller owns.
   template <class Batch>
   static std::shared_ptr<Batch> callers(Batch* rows) {
@@ -138,6 +140,17 @@ class RpcClient final : public MovableClient,
     const SharedModel* const shared = links_.sharedModel().get();
     return shared && shared->readable() ? shared : nullptr;
   }
+
+  /// A request for samples, and the number of the channel it was sent on.
+  struct SamplesCall {
+    Step step;
+    uint64_t connection = 0;
+    Link::Future<AssignedSamples> answer;
+  };
+  /// Waits for samples_. If the wait is ended, the call stays.
+  Result<AssignedSamples> awaitSamples();
+  /// takeSamples(), by one thread at a time.
+  Result<AssignedSamples> takeSamplesAlone(const SamplesRequest& request);
 
   /// `version` is that of the fragment's first shard.
   Pending<RoundDue> dueOf(Version version, uint32_t fragment);
@@ -190,6 +203,9 @@ class RpcClient final : public MovableClient,
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may be unanswered, oldest first
   std::map<Step, HeldSamples> held_;             // assigned for pushes that are unanswered or yet to come
   uint64_t move_ = 0;                            // that the trainer quiesced for
+  std::optional<QuiesceCall> quiesce_;           // for that move
+  std::optional<SamplesCall> samples_;           // unanswered
+  bool isTakingSamples_ = false;                 // some thread waits for samples_
   DaemonAddresses movedTo_;                      // as reported by the daemon that this client reconnected to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;

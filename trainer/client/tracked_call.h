@@ -38,7 +38,7 @@ class Tracked final : public TrackedCall {
     if (!lock_.awaitChange([this] { return !isWaitedFor_; })) return waitEndedError();
     if (answer_ || !call_) return {};
     isWaitedFor_ = true;
-    Result<Info> answer = dropped_ ? Result<Info>(*dropped_) : call_->wait();
+    Result<Info> answer = call_->wait();
     isWaitedFor_ = false;
     lock_.changed();
     if (dropped_) answer = *dropped_;

@@ -11,8 +11,8 @@
 
 namespace psd {
 
-/// Scores a daemon's model periodically while others train it. Owned by one thread, like the client and the
-/// model, which outlive it.
+/// Scores a daemon's model periodically while others train it. Owned by one thread; the client and the model
+/// outlive it.
 class Watch {
  public:
   using Milliseconds = std::chrono::milliseconds;

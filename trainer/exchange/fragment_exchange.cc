@@ -18,6 +18,19 @@ void blend(uint64_t count, float share, const float* __restrict other, float* __
   for (uint64_t i = 0; i < count; ++i) to[i] = share * to[i] + (1 - share) * other[i];
 }
 
+/// Waits for a call, which stays in `call` if the wait is ended.
+template <class Info>
+Result<Info> await(std::optional<Pending<Info>>& call) {
+  Result<Info> answer = call->wait();
+  if (answer.ok() || answer.error().code != ErrorCode::interrupted) call.reset();
+  return answer;
+}
+
+template <class Info>
+bool isFinished(const std::optional<Pending<Info>>& call) {
+  return !call || call->finished();
+}
+
 uint32_t bounded(uint64_t value) { return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX)); }
 
 }  // namespace
@@ -41,17 +54,26 @@ Status FragmentExchange::begin(std::span<float> parameters, std::span<float> spa
   parameters_ = parameters;
   spare_ = spare;
   if (whole()) fragments_.front().elements = {{0, parameters.size()}};
+  restarts_ = true;
   return restart();
 }
 
 Status FragmentExchange::restart() {
-  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(parameters_).wait());
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, pullWhole());
   basis_ = pulled.versions;
-  if (!elastic()) std::ranges::copy(parameters_, spare_.begin());
-  for (uint32_t i = 0; i < fragments_.size(); i++) requestRoundDue(i);
+  std::ranges::copy(spare_, parameters_.begin());
+  for (uint32_t i = 0; i < fragments_.size(); i++) {
+    fragments_[i].steps = fragments_[i].samples = 0;  // taken while the pull was in flight
+    requestRoundDue(i);
+  }
   slot_ = openSlot();
   restarts_ = false;
   return {};
+}
+
+Result<PullInfo> FragmentExchange::pullWhole() {
+  if (!whole_) whole_ = client_.pull(spare_);
+  return await(whole_);
 }
 
 Status FragmentExchange::ready() { return restarts_ ? restart() : Status(); }
@@ -95,14 +117,16 @@ bool FragmentExchange::slotIsOver() const {
 }
 
 bool FragmentExchange::due(bool last) const {
-  if (last || slotIsOver()) return true;
+  if (last || whole_ || slotIsOver()) return true;
   return std::ranges::any_of(fragments_, [this](const Fragment& fragment) {
     return (fragment.push && fragment.push->done()) || (fragment.due && fragment.due->done()) ||
-           (fragment.inFlight() && fragment.stepsSincePush >= local_.delay);
+           (fragment.inFlight() && fragment.stepsSincePush >= local_.delay) || fragment.behind;
   });
 }
 
 Status FragmentExchange::exchange(bool last) {
+  if (whole_ && restarts_) return restart();
+  PSD_RETURN_IF_ERROR(catchUp());
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     const Fragment& fragment = fragments_[i];
     if (fragment.push && fragment.push->done()) PSD_RETURN_IF_ERROR(answered(i));
@@ -136,7 +160,9 @@ Status FragmentExchange::handleDueRounds() {
     const Result<RoundDue> result = fragment.due->wait();
     fragment.due.reset();
     if (!result.ok()) {
-      if (result.error().code != ErrorCode::invalidArgument) requestRoundDue(i);  // else it would fail again
+      const ErrorCode code = result.error().code;
+      const bool wouldFailAgain = code == ErrorCode::invalidArgument || code == ErrorCode::notReady;
+      if (!wouldFailAgain) requestRoundDue(i);
     } else if (*result == RoundDue::closed) {
       if (!fragment.inFlight()) missed = true;
     } else if (!fragment.inFlight() && fragment.steps == 0) {
@@ -147,7 +173,10 @@ Status FragmentExchange::handleDueRounds() {
   }
   if (!missed) return {};
   observer_.dropped();
-  if (!whole()) return catchUp();
+  if (!whole()) {
+    fallBehind();
+    return catchUp();
+  }
   fragments_.front().steps = fragments_.front().samples = 0;
   restarts_ = true;
   return {};
@@ -162,7 +191,7 @@ void FragmentExchange::requestRoundDue(uint32_t number) {
 }
 
 Status FragmentExchange::meetCentre() {
-  PSD_ASSIGN_OR_RETURN(const PullInfo centre, client_.pull(spare_).wait());
+  PSD_ASSIGN_OR_RETURN(const PullInfo centre, pullWhole());
   basis_ = centre.versions;
   subtract(spare_.size(), 1, parameters_.data(), spare_.data());
   subtract(spare_.size(), -static_cast<float>(local_.alpha), spare_.data(), parameters_.data());
@@ -186,22 +215,24 @@ Status FragmentExchange::send(uint32_t number) {
   return {};
 }
 
-Status FragmentExchange::answered(uint32_t number) {
-  Fragment& fragment = fragments_[number];
-  const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
+Status FragmentExchange::awaitAnswer(Fragment& fragment) {
+  const Result<PushInfo> answer = await(fragment.push);
   if (!answer.ok()) {
-    // The steps remain to be pushed: the spare array is again what they started from, up to rounding.
-    if (whole()) subtract(spare_.size(), -1, parameters_.data(), spare_.data());
+    // The spare array is again what the steps started from, up to rounding.
+    if (whole() && !fragment.push) subtract(spare_.size(), -1, parameters_.data(), spare_.data());
     return answer.error();
   }
   observer_.answered(*answer);
   fragment.late = answer->outcome == PushOutcome::late;
-  if (whole()) {
-    fragment.steps = fragment.samples = 0;
-    restarts_ = !elastic();
-  } else {
-    fragment.pull = beginPull(number);
-  }
+  if (!whole()) return {};
+  fragment.steps = fragment.samples = 0;
+  restarts_ = !elastic();
+  return {};
+}
+
+Status FragmentExchange::answered(uint32_t number) {
+  PSD_RETURN_IF_ERROR(awaitAnswer(fragments_[number]));
+  if (!whole()) fragments_[number].pull = beginPull(number);
   return {};
 }
 
@@ -218,14 +249,15 @@ Status FragmentExchange::applyResult(uint32_t number) {
   if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
   if (!fragment.pull) return {};
   const std::vector<Version> before = basis_;
-  PSD_RETURN_IF_ERROR(endPull(number, *std::exchange(fragment.pull, std::nullopt)));
+  PSD_RETURN_IF_ERROR(endPull(number, fragment.pull));
   for (const auto& [begin, count] : fragment.elements) {
     blend(count, static_cast<float>(local_.blend), spare_.data() + begin, parameters_.data() + begin);
   }
   if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // their result is overwritten
   // The rounds advanced without this trainer, or the daemon restarted.
   const bool diverged = fragment.late || !advancedOneRound(fragment, before);
-  return diverged ? catchUp(number) : Status();
+  if (diverged) fallBehind(number);
+  return catchUp();
 }
 
 bool FragmentExchange::advancedOneRound(const Fragment& fragment, const std::vector<Version>& before) const {
@@ -237,9 +269,9 @@ Pending<PullInfo> FragmentExchange::beginPull(uint32_t number) {
   return fragments_.size() > 1 ? client_.pullFragment(spare_, number) : client_.pull(spare_);
 }
 
-Result<bool> FragmentExchange::endPull(uint32_t number, Pending<PullInfo> pull) {
+Result<bool> FragmentExchange::endPull(uint32_t number, std::optional<Pending<PullInfo>>& pull) {
   Fragment& fragment = fragments_[number];
-  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, pull.wait());
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, await(pull));
   bool changed = false;
   for (const size_t shard : fragment.shards) {
     changed = changed || basis_[shard] != pulled.versions[shard];
@@ -249,11 +281,19 @@ Result<bool> FragmentExchange::endPull(uint32_t number, Pending<PullInfo> pull) 
   return changed;
 }
 
-Status FragmentExchange::catchUp(std::optional<uint32_t> fresh) {
+void FragmentExchange::fallBehind(std::optional<uint32_t> fresh) {
+  for (uint32_t i = 0; i < fragments_.size(); i++) {
+    if (!fragments_[i].inFlight() && fresh != i) fragments_[i].behind = true;
+  }
+}
+
+Status FragmentExchange::catchUp() {
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     Fragment& fragment = fragments_[i];
-    if (fragment.inFlight() || fresh == i) continue;
-    PSD_ASSIGN_OR_RETURN(const bool changed, endPull(i, beginPull(i)));
+    if (!fragment.behind) continue;
+    if (!fragment.catchUp) fragment.catchUp = beginPull(i);
+    PSD_ASSIGN_OR_RETURN(const bool changed, endPull(i, fragment.catchUp));
+    fragment.behind = false;
     if (!changed) continue;
     for (const auto& [begin, count] : fragment.elements) {
       std::ranges::copy(spare_.subspan(begin, count), parameters_.subspan(begin, count).begin());
@@ -265,26 +305,22 @@ Status FragmentExchange::catchUp(std::optional<uint32_t> fresh) {
 
 Status FragmentExchange::settle() {
   Status first;
+  const auto note = [&first](const Status& status) {
+    if (first.ok()) first = status;
+  };
+  if (whole_) note(await(whole_).status());
   for (Fragment& fragment : fragments_) {
-    if (fragment.pull) {
-      const Result<PullInfo> pulled = std::exchange(fragment.pull, std::nullopt)->wait();
-      if (!pulled.ok() && first.ok()) first = pulled.error();
-    }
-    if (!fragment.push) continue;
-    const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
-    if (answer.ok()) {
-      observer_.answered(*answer);
-    } else if (first.ok()) {
-      first = answer.error();
-    }
+    if (fragment.catchUp) note(await(fragment.catchUp).status());
+    if (fragment.pull) note(await(fragment.pull).status());
+    if (fragment.push) note(awaitAnswer(fragment));
   }
   return first;
 }
 
 bool FragmentExchange::finished() const {
-  return std::ranges::all_of(fragments_, [](const Fragment& fragment) {
-    return (!fragment.push || fragment.push->finished()) && (!fragment.pull || fragment.pull->finished());
-  });
+  return isFinished(whole_) && std::ranges::all_of(fragments_, [](const Fragment& fragment) {
+           return isFinished(fragment.push) && isFinished(fragment.pull) && isFinished(fragment.catchUp);
+         });
 }
 
 }  // namespace psd

@@ -13,7 +13,8 @@ namespace psd {
 
 /// A trainer's exchanges with the daemon under a policy of local steps: local SGD (also as SlowMo's inner
 /// loop), DiLoCo, and EASGD (Zhang, Choromanska, LeCun 2015). The whole model is one fragment, exchanged
-/// after each period. Owned by one thread, like the client, which outlives it.
+/// after each period. Owned by one thread; the client outlives it. A call whose wait
+/// ClientOptions::keepWaiting has ended (interrupted) stays in flight, and the next exchange() waits for it.
 ///
 /// With fragments (Streaming DiLoCo; Douillard et al. 2025) or a delay, local steps continue during an
 /// exchange. LocalSteps defines the slots. A trainer's slot depends only on the versions of the fragments
@@ -34,9 +35,9 @@ class FragmentExchange {
                    Observer observer);
 
   /// Pulls the parameters; called once, before the first step. Both arrays cover the whole model and must
-  /// outlive all calls. `parameters`: the trainer's current values, accessed only in exchange(). `spare`: for
-  /// each fragment, the values that its steps started from; during its push, the difference to these; after
-  /// it, the pulled values.
+  /// outlive all calls. `parameters`: the trainer's current values, accessed only by calls of this. `spare`:
+  /// for each fragment, the values that its steps started from; during its push, the difference to these;
+  /// after it, the pulled values.
   Status begin(std::span<float> parameters, std::span<float> spare);
   /// Called before each step: pulls the parameters where the last exchange has left that to it.
   Status ready();
@@ -53,8 +54,8 @@ class FragmentExchange {
   /// Called after a step: applies the results of pushes and pushes the fragments that are due. With `last`,
   /// pushes everything left and applies the results.
   Status exchange(bool last);
-  /// Waits for all pushes and pulls; none uses the arrays afterwards. Returns the first error, after waiting
-  /// for the others.
+  /// Waits for all pushes and pulls; none uses the arrays afterwards, unless a wait was ended. Returns the
+  /// first error, after waiting for the others.
   Status settle();
   /// Whether all calls have ended and none uses the arrays.
   bool finished() const;
@@ -63,12 +64,14 @@ class FragmentExchange {
   struct Fragment {
     std::vector<ElementRange> elements;
     std::vector<size_t> shards;
-    uint64_t steps = 0, samples = 0;        ///< since its last push or pull
-    std::optional<Pending<PushInfo>> push;  ///< in flight
-    std::optional<Pending<PullInfo>> pull;  ///< in flight: the result of the push
-    bool late = false;                      ///< the push was answered with PushOutcome::late
-    uint64_t stepsSincePush = 0;            ///< steps since the push
-    std::optional<Pending<RoundDue>> due;   ///< the notification of the end of its round
+    uint64_t steps = 0, samples = 0;           ///< since its last push or pull
+    std::optional<Pending<PushInfo>> push;     ///< in flight
+    std::optional<Pending<PullInfo>> pull;     ///< in flight: the result of the push
+    bool late = false;                         ///< the push was answered with PushOutcome::late
+    bool behind = false;                       ///< must be pulled: its rounds advanced without this trainer
+    std::optional<Pending<PullInfo>> catchUp;  ///< in flight: that pull
+    uint64_t stepsSincePush = 0;               ///< steps since the push
+    std::optional<Pending<RoundDue>> due;      ///< the notification of the end of its round
 
     bool inFlight() const { return push || pull; }
   };
@@ -99,6 +102,8 @@ class FragmentExchange {
   Status send(uint32_t number);
   /// EASGD: pulls the centre, and moves the parameters towards it by the difference, which is then pushed.
   Status meetCentre();
+  /// Waits for the answer to a push. The steps remain to be pushed if it failed.
+  Status awaitAnswer(Fragment& fragment);
   /// Waits for the answer to a push, and starts to pull the result; of a whole model in ready().
   Status answered(uint32_t number);
   /// Waits for the result of a push, and applies it to the parameters.
@@ -107,20 +112,24 @@ class FragmentExchange {
   Status applyAllResults(uint32_t first);
   /// Pulls a fragment to the spare array.
   Pending<PullInfo> beginPull(uint32_t number);
-  /// Waits for the pull. Returns whether the version of any of the fragment's shards has changed.
-  Result<bool> endPull(uint32_t number, Pending<PullInfo> pull);
-  /// Pulls all fragments without an exchange in flight, except `fresh`, and restarts from the pulled values
-  /// where they have changed.
-  Status catchUp(std::optional<uint32_t> fresh = {});
+  /// Waits for one of the fragment's pulls. Returns whether the version of any of its shards has changed.
+  Result<bool> endPull(uint32_t number, std::optional<Pending<PullInfo>>& pull);
+  /// Pulls the whole model to the spare array.
+  Result<PullInfo> pullWhole();
+  /// All fragments without an exchange in flight, except `fresh`, must be pulled.
+  void fallBehind(std::optional<uint32_t> fresh = {});
+  /// Pulls the fragments that are behind, and restarts from the pulled values where they have changed.
+  Status catchUp();
 
   Client& client_;
   const LocalSteps local_;
   const Observer observer_;
   std::vector<Fragment> fragments_;
-  std::span<float> parameters_, spare_;  // set by begin()
-  std::vector<Version> basis_;           // see versions()
-  bool restarts_ = false;                // the next step starts from a pull
-  uint64_t pushes_ = 0;                  // number of pushes started
+  std::span<float> parameters_, spare_;     // set by begin()
+  std::vector<Version> basis_;              // see versions()
+  bool restarts_ = false;                   // the next step starts from a pull
+  std::optional<Pending<PullInfo>> whole_;  // in flight: a pull of the whole model
+  uint64_t pushes_ = 0;                     // number of pushes started
   uint64_t slot_ = 0;
   uint64_t stepsOfSlot_ = 0;
 };

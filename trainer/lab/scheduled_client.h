@@ -17,8 +17,8 @@ namespace psd {
 /// The client of a virtual trainer: a wait for a pull or push yields the turn to other trainers until the
 /// call is done, as its answer may depend on them. With `noise`, the noise is pushed instead of the gradients
 /// of dense parameters. If the daemon would notify slower trainers by its clock to push earlier, `paces` does
-/// so in virtual time. All other calls are forwarded to the underlying client. Owned by the trainer's thread,
-/// like the underlying client, which outlives it; `paces` is used by the thread that has the turn.
+/// so in virtual time. All other calls are forwarded to the underlying client. Owned by the trainer's thread;
+/// the underlying client outlives it, and `paces` is used by the thread that has the turn.
 class ScheduledClient final : public Client, private Rounds, private Fragments {
  public:
   ScheduledClient(Client& client, Turns& turns, VirtualPaces& paces, Rank rank,
@@ -37,8 +37,6 @@ class ScheduledClient final : public Client, private Rounds, private Fragments {
                                          const RowBatch* rows = nullptr) override {
     return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
   }
-  Rounds* rounds() override { return this; }
-  Fragments* fragments() override { return this; }
   Pending<RoundDue> roundDue(Version version) override;
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
@@ -53,6 +51,9 @@ class ScheduledClient final : public Client, private Rounds, private Fragments {
   uint64_t bytesPushed() const override { return client_.bytesPushed(); }
 
  private:
+  Rounds* rounds() override { return this; }
+  Fragments* fragments() override { return this; }
+
   std::span<const float> pushed(std::span<const float> gradient, const GradientInfo& behind) {
     return noise_ && !gradient.empty() ? noise_->draw(behind.fragment) : gradient;
   }

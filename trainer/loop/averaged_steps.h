@@ -19,7 +19,7 @@ std::vector<std::span<float>> cutIntoBuckets(std::span<float> gradient, uint64_t
 /// A trainer's steps under allreduce: the members of an averaging group average their gradients; the first
 /// member pushes the average, pulls the resulting parameters and broadcasts them. When a group breaks, the
 /// next one starts from the daemon's parameters, and the daemon reports whether they include the interrupted
-/// step. Owned by one thread, like the client, the model and the maker, which outlive it.
+/// step. Owned by one thread; the client, the model and the maker outlive it.
 class AveragedSteps {
  public:
   AveragedSteps(Client& client, Model& model, CollectiveMaker& maker, const AllReduceTerms& terms)

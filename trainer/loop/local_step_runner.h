@@ -11,8 +11,7 @@
 namespace psd {
 
 /// A trainer's local steps and their exchanges. The state of the inner optimizer persists across exchanges.
-/// The model has spare parameters for these. Owned by one thread, like the client and the model, which
-/// outlive it.
+/// The model has spare parameters for these. Owned by one thread; the client and the model outlive it.
 class LocalStepRunner {
  public:
   LocalStepRunner(Client& client, Model& model, const LocalSteps& local,

@@ -10,8 +10,7 @@
 namespace psd {
 
 /// Reports progress to the daemon, at most twice a second: loss, samples, seconds per step and, for texts,
-/// tokens; each is the mean since the previous report. Owned by one thread, like the client, which outlives
-/// it.
+/// tokens; each is the mean since the previous report. Owned by one thread; the client outlives it.
 class Reporter : public LoopObserver {
  public:
   /// `tokensPerSample`: 0 if the samples are not texts.

@@ -15,7 +15,7 @@
 namespace psd {
 
 /// The samples of a trainer's steps: successive batches of its share of each epoch, or the daemon's
-/// assignments. Owned by one thread, like the client; client, data and options outlive it.
+/// assignments. Owned by one thread; client, data and options outlive it.
 class StepSamples {
  public:
   enum class Next { samples, nothingNow, finished };

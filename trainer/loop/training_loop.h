@@ -23,8 +23,8 @@
 namespace psd {
 
 /// One trainer's run: join, then pull, compute and push per step, sequentially or overlapped according to the
-/// options; or, under a policy of local steps, local steps with exchanges between them. Owned by one thread,
-/// like the client and the model, which outlive it.
+/// options; or, under a policy of local steps, local steps with exchanges between them. Owned by one thread;
+/// the client and the model outlive it.
 class TrainingLoop {
  public:
   /// Requires checkFit(model, train).

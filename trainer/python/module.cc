@@ -243,11 +243,11 @@ void bindFragments(nb::module_& m) {
       .def_prop_ro("due", &PythonFragments::due)
       .def("exchange", &PythonFragments::exchange, "last"_a)
       .def("settle", &PythonFragments::settle)
-      .def_prop_ro("progress", &PythonFragments::progress)
-      .def_prop_ro("rounds", &PythonFragments::rounds)
-      .def_prop_ro("versions", &PythonFragments::versions)
-      .def_prop_ro("last_push", &PythonFragments::lastPush)
-      .def_prop_ro("late", &PythonFragments::late);
+      .def_prop_ro("progress", [](PythonFragments& own) { return own.progress().steps; })
+      .def_prop_ro("rounds", [](PythonFragments& own) { return own.progress().rounds; })
+      .def_prop_ro("versions", [](PythonFragments& own) { return own.progress().versions; })
+      .def_prop_ro("last_push", [](PythonFragments& own) { return own.progress().lastPush; })
+      .def_prop_ro("late", [](PythonFragments& own) { return own.progress().late; });
 }
 
 PushArguments pushOf(nb::handle gradient, uint32_t samples, std::vector<uint64_t> basis,
@@ -311,7 +311,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   new (self) PythonClient(std::move(options), std::move(onEvent));
 }
 
-void bindClient(nb::module_& m) {
+void bindCredentials(nb::module_& m) {
   nb::class_<CredentialFlags>(
       m, "CredentialFiles",
       "Files of the client's token and certificate, and of the authorities that it trusts; None: not given.")
@@ -323,6 +323,9 @@ void bindClient(nb::module_& m) {
                                        std::move(tlsKey)};
           },
           "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
+}
+
+void bindClient(nb::module_& m) {
   nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
            "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "accept_lost_rows"_a,
@@ -397,6 +400,7 @@ NB_MODULE(_psd, m) {
   psd::python::bindRows(m);
   psd::python::bindCalls(m);
   psd::python::bindFragments(m);
+  psd::python::bindCredentials(m);
   psd::python::bindClient(m);
   psd::python::bindMemory(m);
 }

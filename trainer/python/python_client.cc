@@ -1,5 +1,6 @@
 #include "trainer/python/python_client.h"
 
+#include <chrono>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -228,6 +229,16 @@ PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
   };
 }
 
+Status PythonClient::Steps::awaitTurn() {
+  if (starter_ == std::this_thread::get_id()) {
+    return {ErrorCode::invalidArgument, "this client is called from within a callback of its own"};
+  }
+  while (!mutex_.try_lock_until(std::chrono::system_clock::now() + std::chrono::milliseconds(50))) {
+    if (!keepWaiting_()) return {ErrorCode::interrupted, "the wait for another thread's push was ended"};
+  }
+  return {};
+}
+
 PushInfo PythonClient::push(const PushArguments& arguments) {
   return PythonPending<PushInfo>::waitFor(*client_, makePush(arguments));
 }
@@ -248,7 +259,7 @@ PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
       return client.push(step, spanOf(gradient), behind, basis, rows.get());
     };
     return std::make_shared<Call>(
-        Call{inOrder(*steps, start), [gradient, rows] { return Status(); }, nullptr});
+        Call{steps->inOrder(start, failedCall<PushInfo>), [gradient, rows] { return Status(); }, nullptr});
   };
 }
 
@@ -262,7 +273,7 @@ PythonClient::PushWork PythonClient::makePushFromDevice(const PushArguments& arg
     const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
     const auto start = [&](Step step) { return client.push(step, sent, behind, basis, rows.get()); };
     return std::make_shared<Call>(
-        Call{there.ok() ? inOrder(*steps, start) : failedCall<PushInfo>(there.error()),
+        Call{there.ok() ? steps->inOrder(start, failedCall<PushInfo>) : failedCall<PushInfo>(there.error()),
              [gradient, copy, rows] { return Status(); }, memory});
   };
 }
@@ -280,8 +291,11 @@ PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   client_->run([&, push](Client& client) {
     if (push->memory) push->copy = push->memory->hostCopyFor(spanOf(push->gradient));
     const auto sent = push->copy ? std::span<const float>(*push->copy) : spanOf(push->gradient);
-    push->partial = inOrder(*steps_, [&](Step step) {
+    const auto start = [&](Step step) {
       return client.beginPush(step, sent, arguments.behind, basis, push->rows.get());
+    };
+    push->partial = steps_->inOrder(start, [](const Error& error) -> std::unique_ptr<PartialPush> {
+      return std::make_unique<FailedPush>(error);
     });
     return true;
   });

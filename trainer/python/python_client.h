@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -160,7 +161,7 @@ class PythonClient {
   void leave();
   void interrupt() { client_->interrupt(); }
   void close() { client_->close(); }
-  uint64_t step() const { return steps_->last; }
+  uint64_t step() const { return steps_->last(); }
   uint64_t bytesPulled();
   uint64_t bytesPushed();
 
@@ -182,17 +183,32 @@ class PythonClient {
   PushWork makePushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
   /// The step numbers of pushes. Thread-safe.
-  struct Steps {
-    std::mutex mutex;  // a push starts while it is held
-    std::atomic<uint64_t> last{0};
+  class Steps {
+   public:
+    explicit Steps(std::function<bool()> keepWaiting) : keepWaiting_(std::move(keepWaiting)) {}
+    /// Returns `push(step)`, which starts a push with the next step number, without the GIL: pushes reach the
+    /// client in the order of their numbers. Returns `refuse(error)` from within a callback of a push that is
+    /// starting, and after a wait for another thread's push that a signal has ended.
+    template <class Push, class Refuse>
+    auto inOrder(const Push& push, const Refuse& refuse) {
+      if (const Status turn = awaitTurn(); !turn.ok()) return refuse(turn.error());
+      const std::unique_lock lock(mutex_, std::adopt_lock);
+      starter_ = std::this_thread::get_id();
+      auto started = push(Step{++last_});
+      starter_ = std::thread::id();
+      return started;
+    }
+    uint64_t last() const { return last_; }
+
+   private:
+    /// Locks the mutex.
+    Status awaitTurn();
+
+    const std::function<bool()> keepWaiting_;
+    std::timed_mutex mutex_;  // held while a push starts, which may take long
+    std::atomic<std::thread::id> starter_{};
+    std::atomic<uint64_t> last_{0};
   };
-  /// Returns `push(step)`, which starts a push with the next step number, without the GIL: pushes reach the
-  /// client in the order of their numbers.
-  template <class Push>
-  static auto inOrder(Steps& steps, const Push& push) {
-    const std::lock_guard lock(steps.mutex);
-    return push(Step{++steps.last});
-  }
 
   /// The values with which the trainer initializes a daemon without a model: those of its last pull of
   /// parameters, or else the initial ones. Thread-safe.
@@ -212,7 +228,7 @@ class PythonClient {
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // see RowBatch
   JoinInfo joined_;                       // after join()
-  const std::shared_ptr<Steps> steps_ = std::make_shared<Steps>();
+  const std::shared_ptr<Steps> steps_ = std::make_shared<Steps>(client_->keepWaiting());
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   std::optional<CudaDevice> device_;      // nothing: arrays are in host memory
   std::shared_ptr<DeviceMemory> memory_;  // of the device

@@ -11,11 +11,18 @@ PythonFragments::PythonFragments(std::shared_ptr<SharedClient> client, const Joi
     : client_(std::move(client)), state_(std::make_shared<State>()) {
   state_->parameters = std::move(parameters);
   state_->spare = std::move(spare);
-  const FragmentExchange::Observer observer{[state = state_.get()](const PushInfo& answer) {
-                                              state->lastPush = answer;
-                                              if (answer.outcome != PushOutcome::applied) state->late++;
-                                            },
-                                            [state = state_.get()] { state->late++; }};
+  const auto update = [state = state_.get()](const auto& change) {
+    const std::lock_guard lock(state->progressMutex);
+    change(state->progress);
+  };
+  const FragmentExchange::Observer observer{
+      [update](const PushInfo& answer) {
+        update([&](Progress& progress) {
+          progress.lastPush = answer;
+          if (answer.outcome != PushOutcome::applied) progress.late++;
+        });
+      },
+      [update] { update([](Progress& progress) { progress.late++; }); }};
   client_->run([&](Client& client) {
     state_->exchange.emplace(client, info.local, info.shards, observer);
     return true;
@@ -23,58 +30,50 @@ PythonFragments::PythonFragments(std::shared_ptr<SharedClient> client, const Joi
 }
 
 PythonFragments::~PythonFragments() {
-  if (state_) client_->holdUntil([state = std::move(state_)] { return state->finished(); });
+  if (state_) client_->holdUntil([state = std::move(state_)] { return state->exchange->finished(); });
+}
+
+void PythonFragments::State::publish() {
+  if (exchange->versions().empty()) return;  // begin() has failed
+  const std::lock_guard lock(progressMutex);
+  progress.steps = exchange->progress();
+  progress.rounds = exchange->rounds();
+  progress.versions.clear();
+  for (const Version version : exchange->versions()) progress.versions.push_back(version.value);
 }
 
 void PythonFragments::begin() {
-  check(
-      run([](State& state) { return state.exchange->begin(spanOf(state.parameters), spanOf(state.spare)); }));
+  check(run([state = state_.get()](FragmentExchange& exchange) {
+    return exchange.begin(spanOf(state->parameters), spanOf(state->spare));
+  }));
 }
 
 bool PythonFragments::stepped(uint32_t samples) {
-  return run([samples](State& state) {
-    state.exchange->stepped(samples);
-    return state.exchange->due(false);
+  return run([samples](FragmentExchange& exchange) {
+    exchange.stepped(samples);
+    return exchange.due(false);
   });
 }
 
 bool PythonFragments::due() {
-  return run([](State& state) { return state.exchange->due(false); });
+  return run([](FragmentExchange& exchange) { return exchange.due(false); });
 }
 
 void PythonFragments::exchange(bool last) {
-  check(run([last](State& state) {
-    const Status exchanged = state.exchange->exchange(last);
-    return exchanged.ok() ? state.exchange->ready() : exchanged;
+  check(run([last](FragmentExchange& exchange) {
+    const Status exchanged = exchange.exchange(last);
+    return exchanged.ok() ? exchange.ready() : exchanged;
   }));
 }
 
 void PythonFragments::settle() {
-  check(run([](State& state) { return state.exchange->settle(); }));
+  check(run([](FragmentExchange& exchange) { return exchange.settle(); }));
 }
 
-uint64_t PythonFragments::progress() {
-  return run([](State& state) { return state.exchange->progress(); });
-}
-
-uint64_t PythonFragments::rounds() {
-  return run([](State& state) { return state.exchange->rounds(); });
-}
-
-std::vector<uint64_t> PythonFragments::versions() {
-  return run([](State& state) {
-    std::vector<uint64_t> numbers;
-    for (const Version version : state.exchange->versions()) numbers.push_back(version.value);
-    return numbers;
-  });
-}
-
-std::optional<PushInfo> PythonFragments::lastPush() {
-  return run([](State& state) { return state.lastPush; });
-}
-
-uint64_t PythonFragments::late() {
-  return run([](State& state) { return state.late; });
+PythonFragments::Progress PythonFragments::progress() const {
+  client_->checkUsable();
+  const std::lock_guard lock(state_->progressMutex);
+  return state_->progress;
 }
 
 }  // namespace psd::python

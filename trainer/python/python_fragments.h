@@ -4,16 +4,19 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "trainer/exchange/fragment_exchange.h"
 #include "trainer/python/array_arguments.h"
+#include "trainer/python/errors.h"
 #include "trainer/python/shared_client.h"
 
 namespace psd::python {
 
 /// A FragmentExchange for Python, which keeps its arrays alive; after an exchange its array has the values
-/// for the next step. With the GIL.
+/// for the next step. With the GIL. During a call, other threads, signal handlers and callbacks can only read
+/// how the training went.
 class PythonFragments {
  public:
   /// `info`: the result of join(). Both arrays must be aligned.
@@ -30,44 +33,40 @@ class PythonFragments {
   bool due();
   void exchange(bool last);
   void settle();
-  uint64_t progress();
-  uint64_t rounds();
-  std::vector<uint64_t> versions();
 
-  /// The outcome of the last push that was answered.
-  std::optional<PushInfo> lastPush();
-  /// How often a difference was discarded.
-  uint64_t late();
+  /// How the training went, as of the last call that has returned.
+  struct Progress {
+    uint64_t steps = 0, rounds = 0;  ///< FragmentExchange::progress() and rounds()
+    std::vector<uint64_t> versions;
+    std::optional<PushInfo> lastPush;  ///< the outcome of the last push that was answered
+    uint64_t late = 0;                 ///< how often a difference was discarded
+  };
+  Progress progress() const;
 
  private:
   /// Used without the GIL.
   struct State {
-    std::mutex mutex;  // guards the rest
+    std::mutex mutex;  // held by a call, also while it waits; guards the arrays and the exchange
     Values parameters, spare;
     std::optional<FragmentExchange> exchange;
-    std::optional<PushInfo> lastPush;
-    uint64_t late = 0;
-    bool broken = false;  // a signal has ended an exchange, whose calls may continue
+    std::mutex progressMutex;  // guards the rest
+    Progress progress;
 
-    bool finished() {
-      const std::lock_guard lock(mutex);
-      return !broken && exchange->finished();
-    }
+    /// Updates the progress, with the mutex held.
+    void publish();
   };
 
-  /// Runs `work(state)` without the GIL. If a signal handler raises, throws its exception.
+  /// Runs `work(exchange)` without the GIL, and returns its result; throws if another call is in progress. If
+  /// a signal handler raises, throws its exception; calls of the exchange may continue.
   template <class Work>
   auto run(const Work& work) {
-    const auto locked = [&](Client&) {
-      const std::lock_guard lock(state_->mutex);
-      return work(*state_);
-    };
-    try {
-      return client_->run(locked);
-    } catch (...) {
-      state_->broken = true;
-      throw;
-    }
+    return take(client_->run([&](Client&) -> Result<std::invoke_result_t<Work, FragmentExchange&>> {
+      const std::unique_lock lock(state_->mutex, std::try_to_lock);
+      if (!lock) return Error{ErrorCode::invalidArgument, "an exchange is in progress"};
+      auto result = work(*state_->exchange);
+      state_->publish();
+      return result;
+    }));
   }
 
   std::shared_ptr<SharedClient> client_;

@@ -108,8 +108,10 @@ struct ClientOptions {
   /// false the wait ends (interrupted) and the call continues in the background: its spans must stay valid
   /// until it has finished. For programs whose signal handlers run between such calls. May be null.
   std::function<bool()> keepWaiting;
-  /// Called with each event, by a thread that makes a call, without the client's lock; may be null. Calls of
-  /// the client from within a callback fail (invalidArgument), except interrupt().
+  /// Called with each event, by a thread that makes a call, without the client's lock; may be null. Within
+  /// this and the other callbacks, including `initialValues` of join(), calls of the client and waits for its
+  /// calls fail (invalidArgument), except interrupt() and those that only read: done(), finished(), view(),
+  /// makeRowBatch(), bytesPulled() and bytesPushed().
   std::function<void(const ClientEvent&)> onEvent;
   /// Called likewise when the client learns that the model has moved, before it connects to the target: with
   /// the addresses of the previous daemon, then those of the next one. May be null.
@@ -248,8 +250,9 @@ struct GradientInfo {
   std::optional<uint32_t> fragment = {};
 };
 
-/// A call in progress. `wait()` blocks the calling thread and may be called once. `done()`: wait() would
-/// return immediately, or start to recover an answer that was lost with its connection. `finished()`: nothing
+/// A call in progress. `wait()` blocks the calling thread and returns the answer, once; it may be called
+/// again after a wait that ClientOptions::keepWaiting has ended (interrupted). `done()`: wait() would return
+/// immediately, or start to recover an answer that was lost with its connection. `finished()`: nothing
 /// of the call is in progress, and nothing will be until wait() is called. Destroying the object without
 /// wait() lets the call finish in the background. May outlive the client, whose end is an error of the call.
 /// Used by one thread at a time. The spans passed to the call must stay valid and unchanged
@@ -344,7 +347,8 @@ class SampleSource {
   virtual ~SampleSource() = default;
 
   /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
-  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
+  /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples. A
+  /// request waits for the previous one, of another thread or whose wait was ended.
   virtual Result<AssignedSamples> takeSamples(const SamplesRequest& request) = 0;
 };
 
@@ -452,16 +456,8 @@ class Client {
   virtual uint64_t bytesPulled() const = 0;
   virtual uint64_t bytesPushed() const = 0;
 
-  // What not every client offers; null: this one does not.
-  virtual Rounds* rounds() { return nullptr; }
-  virtual Fragments* fragments() { return nullptr; }
-  virtual GradientAveraging* gradientAveraging() { return nullptr; }
-  virtual TrainingProgress* trainingProgress() { return nullptr; }
-  virtual SampleSource* sampleSource() { return nullptr; }
-  virtual Monitoring* monitoring() { return nullptr; }
-
-  // The calls of these; without the capability they fail (notReady), except report(), which only checks the
-  // values.
+  // The calls of interfaces that not every client has; without the interface they fail (notReady), except
+  // report(), which only checks the values.
   Pending<RoundDue> roundDue(Version version);
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
@@ -470,6 +466,15 @@ class Client {
   Result<AssignedSamples> takeSamples(const SamplesRequest& request);
   Status report(Step step, std::span<const NamedValue> values);
   Result<std::vector<Rank>> waiters();
+
+ protected:
+  // The interfaces; null: this client does not have it. A client that forwards calls to another one has all.
+  virtual Rounds* rounds() { return nullptr; }
+  virtual Fragments* fragments() { return nullptr; }
+  virtual GradientAveraging* gradientAveraging() { return nullptr; }
+  virtual TrainingProgress* trainingProgress() { return nullptr; }
+  virtual SampleSource* sampleSource() { return nullptr; }
+  virtual Monitoring* monitoring() { return nullptr; }
 };
 
 }  // namespace psd

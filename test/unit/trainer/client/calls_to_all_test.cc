@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/unit/trainer/client/fake_client.h"
 
 namespace psd::client_calls_to_all_test {
 namespace {
@@ -52,6 +53,29 @@ TEST_CASE("of several daemons the first report of a round counts, and the graves
   CHECK(*asked.all->wait() == RoundDue::closed);
   *asked.dues[1] = kLost;
   CHECK(*asked.all->wait() == RoundDue::closed);
+}
+
+TEST_CASE("a call to several daemons whose wait is ended keeps the answers that it has") {
+  struct Daemons final : CalledDaemons {
+    const ModelPartition& partitionOf(size_t) const override { return partition; }
+    CombinedVersions versions() const override { return CombinedVersions({{1, 0}, {1, 0}}); }
+    Error failed(size_t, const Error& error) override { return error; }
+    ModelPartition partition;
+  } daemons;
+  int ended = 1, none = 0;
+  const auto answer = [](uint64_t bytes, int& ends) {
+    return testing::endedFirst(testing::ready<PullInfo>(PullInfo{.versions = {Version{1}}, .bytes = bytes}),
+                               ends);
+  };
+  CombinedAnswer<PullInfo>::Parts parts;
+  parts.push_back({0, answer(3, none)});
+  parts.push_back({1, answer(4, ended)});
+  CombinedAnswer<PullInfo> call(daemons, std::move(parts));
+  CHECK(call.wait().error().code == ErrorCode::interrupted);
+  const auto pulled = call.wait();
+  PSD_REQUIRE_OK(pulled);
+  CHECK(pulled->bytes == 7);
+  CHECK(pulled->versions == std::vector<Version>{Version{1}, Version{1}});
 }
 
 }  // namespace

@@ -47,6 +47,26 @@ Pending<T> slow(Result<T> result, int& open) {
   return Pending<T>(std::make_unique<Slow>(std::move(result), open));
 }
 
+/// The first `ends` waits for `call` are ended.
+template <class T>
+Pending<T> endedFirst(Pending<T> call, int& ends) {
+  class Ended : public Pending<T>::Impl {
+   public:
+    Ended(Pending<T> call, int& ends) : call_(std::move(call)), ends_(ends) {}
+    bool done() const override { return ends_ == 0 && call_.done(); }
+    Result<T> wait() override {
+      if (ends_ == 0) return call_.wait();
+      ends_--;
+      return Error{ErrorCode::interrupted, "ended"};
+    }
+
+   private:
+    Pending<T> call_;
+    int& ends_;
+  };
+  return Pending<T>(std::make_unique<Ended>(std::move(call), ends));
+}
+
 /// A push in parts that pushes the whole when it is finished.
 class LatePush : public PartialPush {
  public:
@@ -80,6 +100,7 @@ struct FakeDaemon {
   Rank freeRank;                ///< for trainers without a rank
   uint64_t failPushAtStep = 0;  ///< 0: never
   Error failure{};
+  int endedWaits = 0;   ///< the number of the next waits for pulls and pushes that are ended
   bool isSlow = false;  ///< no call is done before it is waited for
   int openPulls = 0;    ///< of a slow daemon: not waited for yet
   int openPushes = 0;
@@ -144,7 +165,8 @@ class FakeClient : public Client, public Rounds, public SampleSource {
         std::ranges::copy(values, rows->rows(table).begin() + static_cast<ptrdiff_t>(i * values.size()));
       }
     }
-    return daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info);
+    return endedFirst(daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info),
+                      daemon_.endedWaits);
   }
 
   Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
@@ -211,7 +233,7 @@ class FakeClient : public Client, public Rounds, public SampleSource {
 
  private:
   Pending<PushInfo> answer(Result<PushInfo> result) {
-    if (!daemon_.isSlow) return ready<PushInfo>(std::move(result));
+    if (!daemon_.isSlow) return endedFirst(ready<PushInfo>(std::move(result)), daemon_.endedWaits);
     auto pending = slow<PushInfo>(std::move(result), daemon_.openPushes);
     daemon_.mostOpenPushes = std::max(daemon_.mostOpenPushes, daemon_.openPushes);
     return pending;

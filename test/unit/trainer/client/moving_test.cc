@@ -29,6 +29,7 @@ struct Daemons {
   DaemonAddresses movedTo;                             // what an observer receives
   std::vector<std::chrono::milliseconds> askedWithin;  // for how long
   std::optional<Error> pullFails;
+  int endedJoins = 0;                         // joins still to come whose wait is ended
   int observed = 0, refusals = 0;             // by observers; the number still to come
   bool takesDevice = true, onDevice = false;  // the memory of a CUDA device
   std::vector<std::string> log;
@@ -56,6 +57,10 @@ class FakeMovable final : public MovableClient, private Rounds, private SampleSo
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
+    if (daemons_.endedJoins > 0) {
+      daemons_.endedJoins--;
+      return waitEndedError();
+    }
     auto info = client_.join(membership, model, initialValues);
     if (!info.ok()) return info;
     info->rank = membership.rank;
@@ -172,6 +177,19 @@ TEST_CASE("MovingClient: continues at other daemons with the next pull, once eve
   CHECK(trainer.events.front().find(
             "the model has moved to tcp://new:1 tcp://new:2, and so has this trainer") == 0);
   CHECK(trainer.client->bytesPulled() == 10);
+}
+
+TEST_CASE("MovingClient: the next step continues a move whose wait was ended") {
+  Trainer trainer;
+  trainer.moves();
+  trainer.now.endedJoins = 2;
+  for (int i = 0; i < 2; i++) {
+    CHECK(trainer.client->pull(trainer.values).wait().error().code == ErrorCode::interrupted);
+  }
+  PSD_REQUIRE_OK(trainer.client->pull(trainer.values).wait());
+  CHECK(trainer.old.asides == 1);
+  CHECK(trainer.now.log == std::vector<std::string>{"joined as 2"});
+  CHECK(trainer.events.size() == 1);
 }
 
 TEST_CASE("MovingClient: stays if the move is abandoned, and does not move between a pull and its push") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "test/support/catch.h"
@@ -203,6 +204,69 @@ TEST_CASE("steps whose exchange fails are part of the next one") {
   CHECK(daemon.values == std::vector<float>{5, 5});
   PSD_REQUIRE_OK(exchange.ready());
   CHECK(exchange.progress() == 2);  // as the daemon counts its one round
+}
+
+TEST_CASE("an exchange whose wait is ended continues with the next one") {
+  FakeDaemon daemon;
+  daemon.local = {.period = 2};
+  daemon.learningRate = 1;
+  daemon.values = {8, 8};
+  FakeClient client(daemon);
+  std::vector<float> parameters(2), spare(2);
+  int answers = 0;
+  FragmentExchange exchange(client, daemon.local, {}, {[&](const PushInfo&) { answers++; }, [] {}});
+  const auto endsOnce = [&](const std::function<Status()>& call) {
+    daemon.endedWaits = 1;
+    CHECK(call().error().code == ErrorCode::interrupted);
+    CHECK(exchange.due(false));
+    PSD_REQUIRE_OK(call());
+  };
+  daemon.endedWaits = 1;
+  CHECK(exchange.begin(parameters, spare).error().code == ErrorCode::interrupted);
+  PSD_REQUIRE_OK(exchange.exchange(false));
+  CHECK(parameters == std::vector<float>{8, 8});
+  std::ranges::fill(parameters, 6);
+  exchange.stepped(kBatch);
+  exchange.stepped(kBatch);
+  SECTION("of all") {
+    endsOnce([&] { return exchange.exchange(true); });
+  }
+  SECTION("of those due") {
+    endsOnce([&] { return exchange.exchange(false); });
+  }
+  SECTION("which settles") {
+    daemon.endedWaits = 2;
+    CHECK(exchange.exchange(false).error().code == ErrorCode::interrupted);
+    endsOnce([&] { return exchange.settle(); });
+    PSD_REQUIRE_OK(exchange.exchange(true));
+  }
+  CHECK(daemon.steps == std::vector<uint64_t>{1});
+  CHECK(daemon.localSteps == std::vector<uint32_t>{2});
+  CHECK(answers == 1);
+  const size_t pulls = daemon.destinations.size();
+  endsOnce([&] { return exchange.ready(); });
+  CHECK(daemon.destinations.size() == pulls + 1);
+  CHECK(parameters == std::vector<float>{6, 6});
+  CHECK(exchange.finished());
+}
+
+TEST_CASE("EASGD: a pull of the centre whose wait is ended is not repeated") {
+  FakeDaemon daemon;
+  daemon.local = {.period = 1, .alpha = 0.5};
+  daemon.learningRate = 0.5;
+  daemon.values = {8, 8};
+  FakeClient client(daemon);
+  std::vector<float> parameters(2), spare(2);
+  FragmentExchange exchange(client, daemon.local, {}, {[](const PushInfo&) {}, [] {}});
+  PSD_REQUIRE_OK(exchange.begin(parameters, spare));
+  std::ranges::fill(parameters, 4);
+  exchange.stepped(kBatch);
+  daemon.endedWaits = 1;
+  CHECK(exchange.exchange(false).error().code == ErrorCode::interrupted);
+  PSD_REQUIRE_OK(exchange.exchange(false));
+  CHECK(daemon.destinations.size() == 2);
+  CHECK(parameters == std::vector<float>{6, 6});
+  CHECK(daemon.values == std::vector<float>{6, 6});
 }
 
 TEST_CASE("an exchange that is rejected ends the run and names its step") {
