@@ -4,6 +4,7 @@
 
 #include <kj/async.h>
 
+#include "server/policy/policy_capabilities.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
