@@ -28,7 +28,8 @@ enum class ServingPhase : uint8_t {
 /// reports here: the replica set's rules, the moves from and to this daemon, a change of the configuration,
 /// and the end of the daemon.
 ///
-/// Pure but for its ServingView: no threads, locks or clocks. Owned by the control loop's thread.
+/// Pure: no threads, locks or clocks. Only its ServingView is shared with other threads. Owned by the control
+/// loop's thread.
 class ServingState final {
  public:
   // --- Replica set. Without one the daemon serves from the start, in term 0. -----------------------------

@@ -87,13 +87,13 @@ class ClientLock {
     const Outside outside(mutex_);
     return work();
   }
-  /// Calls `callback`, which is the user's, without the lock: leaves it first.
+  /// Calls `callback`, which is the user's, on a thread that holds the lock, and leaves it meanwhile.
   template <class Callback>
   auto callBack(const Callback& callback) {
     const Outside outside(mutex_);
     return callBackOutside(callback);
   }
-  /// Likewise, called without the lock.
+  /// Calls `callback`, which is the user's, on a thread that does not hold the lock.
   template <class Callback>
   auto callBackOutside(const Callback& callback) const {
     const WithinCallback within(*this);
