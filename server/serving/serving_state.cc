@@ -1,15 +1,16 @@
 #include "server/serving/serving_state.h"
 
-#include <cassert>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/types/invariant_check.h"
+
 namespace psd {
 
 void ServingState::changed() {
+  const InvariantCheck check(*this);
   view_.setMoved(outgoing_.moved() ? outgoing_.move() : RecordedMove());
-  assert(checkInvariants().empty());
 }
 
 void ServingState::serve(uint64_t term) {

@@ -1,12 +1,12 @@
 #include "server/cluster/replica_controller.h"
 
 #include <optional>
-#include <stdexcept>
 
 #include "server/checkpoint/log_format.h"
 #include "server/serving/cluster_document_json.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
+#include "test/support/fake_daemon.h"
 #include "test/support/memory_engine.h"
 
 namespace psd::group_member_test {
@@ -17,31 +17,10 @@ using namespace testing;
 const std::string kKey = "/psd/test/plan";
 
 /// A daemon that serves on request. Owned by one thread.
-class ServingHost final : public Daemon, public ReplicatedModel {
+class ServingHost final : public FakeDaemon, public ReplicatedModel {
  public:
-  kj::Promise<bool> closeGates() override { return true; }
-  void openGates() override {}
-  void disconnectTrainers() override {}
-  std::vector<std::string> reachableAt() const override { return {}; }
-  Status resume() override { return {}; }
-  const LoadedConfig& loaded() const override { return loaded_; }
-  void replaceConfig(LoadedConfig) override {}
-  [[noreturn]] void restart(const std::string& why) override { throw std::logic_error(why); }
-  void fail(const Status&) override {}
   void exit(const std::string&) override { ended = true; }
-  void note(const std::string&, const std::string&) override {}
-  Status prepare() override { return {}; }
   void adoptMove(const RecordedMove& to) override { moved = to; }
-  kj::Promise<Result<bool>> recordMove(const RecordedMove&) override { return Result<bool>(false); }
-  Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return MoveOutcome::unknown; }
-  DaemonStatus status() const override { return {}; }
-  kj::Promise<Result<std::string>> reload(const std::string&) override { return Result<std::string>(""); }
-  kj::Promise<Result<std::string>> set(const std::string&, const std::string&) override {
-    return Result<std::string>("");
-  }
-  kj::Promise<Result<std::string>> checkChange(const std::string&) override {
-    return Result<std::string>("");
-  }
 
   Status serve(uint64_t) override { return {}; }
   void continueServing(uint64_t) override {}
@@ -57,9 +36,6 @@ class ServingHost final : public Daemon, public ReplicatedModel {
   std::optional<RecordedMove> moved;
   bool ended = false;
   bool saved = false;
-
- private:
-  LoadedConfig loaded_;
 };
 
 /// The first daemon of a replica set, which serves alone. Owned by one thread.

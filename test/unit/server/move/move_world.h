@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "test/support/event_loop.h"
+#include "test/support/fake_daemon.h"
 #include "test/unit/server/checkpoint/daemon_life.h"
 
 namespace psd::move_test {
@@ -41,12 +41,12 @@ class NoOutcomes final : public StepOutcomes {
 };
 
 /// The parts of a daemon that take part in a move, over a disk. Owned by one thread.
-class TestDaemon final : public psd::Daemon {
+class TestDaemon final : public FakeDaemon {
  public:
   TestDaemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
-      : loop_(loop),
-        loaded_(std::move(loaded)),
-        config_(std::make_shared<const DaemonConfig>(loaded_.config)),
+      : FakeDaemon(std::move(loaded)),
+        loop_(loop),
+        config_(std::make_shared<const DaemonConfig>(this->loaded().config)),
         budgets_(config_->limits, 100),
         host_(config_, {makeCpuBackend()}, env, metrics_, budgets_, outcomes_),
         coordinator_(RunTerms{.ranksMax = 100, .lease = std::chrono::seconds(10)}, serving_, host_, metrics_),
@@ -105,28 +105,9 @@ class TestDaemon final : public psd::Daemon {
   Result<MoveOutcome> leadSays = Error{ErrorCode::unavailable, "out of reach"};
 
  private:
-  kj::Promise<bool> closeGates() override { return true; }
   void openGates() override { opened_++; }
-  void disconnectTrainers() override {}
-  Status resume() override { return {}; }
-  const LoadedConfig& loaded() const override { return loaded_; }
-  void replaceConfig(LoadedConfig) override {}
-  [[noreturn]] void restart(const std::string& why) override { throw std::logic_error(why); }
-  void fail(const Status&) override {}
-  void exit(const std::string&) override {}
-  void note(const std::string&, const std::string&) override {}
-  void adoptMove(const RecordedMove&) override {}
   std::vector<std::string> reachableAt() const override { return {"tcp://old:1"}; }
-  kj::Promise<Result<bool>> recordMove(const RecordedMove&) override { return Result<bool>(false); }
   Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return leadSays; }
-  DaemonStatus status() const override { return {}; }
-  kj::Promise<Result<std::string>> reload(const std::string&) override { return Result<std::string>(""); }
-  kj::Promise<Result<std::string>> set(const std::string&, const std::string&) override {
-    return Result<std::string>("");
-  }
-  kj::Promise<Result<std::string>> checkChange(const std::string&) override {
-    return Result<std::string>("");
-  }
   Status start() {
     PSD_RETURN_IF_ERROR(host_.open());
     PSD_RETURN_IF_ERROR(outgoing_.look());
@@ -141,7 +122,6 @@ class TestDaemon final : public psd::Daemon {
   }
 
   TestLoop& loop_;
-  const LoadedConfig loaded_;
   const std::shared_ptr<const DaemonConfig> config_;
   DaemonMetrics metrics_;
   MemoryBudgets budgets_;
