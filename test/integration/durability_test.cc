@@ -166,7 +166,7 @@ TEST_CASE("a folder that vanishes costs no training, is reported, and is used ag
   testing::writeFile(saved, "a file stands in its place");
   PSD_REQUIRE_OK(pushOnce(*client, Step{1}));
   daemon.until([](const Json& saving) { return saving["checkpoint_failures"] >= 1; });
-  CHECK(daemon.errors().find("no checkpoint: '" + saved) != std::string::npos);
+  CHECK(daemon.errors().find("no checkpoint: durability.path: '" + saved) != std::string::npos);
   PSD_REQUIRE_OK(pushOnce(*client, Step{2}));
   std::filesystem::remove(saved);
   daemon.until([](const Json& saving) { return saving["error"] == ""; });

@@ -375,7 +375,7 @@ class ProcessTest(unittest.TestCase):
     def assert_fails(self, process, *words):
         """A non-zero exit status, not a signal, and exactly one error line, which contains all the words."""
         status = process.wait()
-        self.assertGreater(status, 0, f"{process.name} should have failed of its own, not ended with {status}")
+        self.assertGreater(status, 0, f"{process.name} should have failed of its own, not ended with {status}:\n{process.out}{process.err}")
         complaints = [line for line in process.err.splitlines() if line.startswith(("psd: ", "psd-trainer: "))]
         self.assertEqual(len(complaints), 1, process.err)
         # Only that line and ordinary log lines, which start with a time.

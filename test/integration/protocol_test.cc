@@ -62,7 +62,7 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   CHECK(!answer.hasReading());
   CHECK(!answer.hasTraining());
   CHECK(!answer.hasAdmin());
-  CHECK(status.message().find("speaks version 2") != std::string::npos);
+  CHECK(status.message().find("speaks version " + std::to_string(schema::PROTOCOL_VERSION)) != std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
   peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, with the right version
 }
@@ -101,9 +101,11 @@ TEST_CASE("Protocol: a server of another protocol is named as such, at once") {
   ClientOptions options;
   options.servers = {"unix://" + path};
   const auto client = Client::connect(options);
-  checkRefused(client.status(), ErrorCode::protocolMismatch, "speaks another protocol than version 2");
+  const std::string expected =
+      "speaks another protocol than version " + std::to_string(schema::PROTOCOL_VERSION);
+  checkRefused(client.status(), ErrorCode::protocolMismatch, expected);
   const auto status = fetchStatusJson(parseAddress(options.servers[0]).value(), std::chrono::seconds(60));
-  checkRefused(status.status(), ErrorCode::protocolMismatch, "speaks another protocol than version 2");
+  checkRefused(status.status(), ErrorCode::protocolMismatch, expected);
 }
 
 TEST_CASE("Protocol: a peer that has not logged in can do nothing else") {

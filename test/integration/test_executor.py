@@ -377,8 +377,10 @@ class Death(ExecutorTest):
         for pushes in self.pushes_of(self.folder / "saved").values():
             self.assertEqual(set(pushes.values()), {1})
             steps = {step for rank, step in pushes if rank == 0}
-            self.assertEqual(steps, set(range(1, len(steps) + 1)))
-            self.assertGreaterEqual(len(steps), made + 20)
+            first = min(steps)  # the log begins at the first checkpoint, which may have some steps in it
+            self.assertEqual(steps, set(range(first, first + len(steps))))
+            self.assertLessEqual(first, made + 1)
+            self.assertGreaterEqual(max(steps), made + 20)
 
     def test_an_executor_that_comes_back_with_another_module_ends_its_trainers(self):
         daemon = self.unix_daemon()
@@ -505,7 +507,7 @@ class Nonsense(ExecutorTest):
             for _ in range(2):
                 stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(self.folder / "executor.sock"))
             processes.until("both are in", lambda: Http.ask(self, executor, "/readyz")[::2] == (503, "`connections` (2) are open\n"))
-            self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "its log has the reason, such as the limit `connections`")
+            self.assert_fails(self.remote(more=["--connect-timeout", "1"]), "its log has the reason, such as the limit `connections`")
         processes.until("they are gone", lambda: Http.ask(self, executor, "/readyz")[::2] == (200, "ready\n"))
 
     def test_an_executor_that_hangs_up_at_once_is_tried_again(self):

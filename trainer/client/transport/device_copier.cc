@@ -149,10 +149,14 @@ Status DeviceCopier::begin(void* to, const void* from, size_t bytes) {
 }
 
 Status DeviceCopier::synchronize() {
+  const Current current(*this);
+  PSD_RETURN_IF_ERROR(current.status());
   return check("cudaStreamSynchronize", runtime_->streamSynchronize(stream_));
 }
 
 Result<bool> DeviceCopier::idle() {
+  const Current current(*this);
+  PSD_RETURN_IF_ERROR(current.status());
   const int state = runtime_->streamQuery(stream_);
   const Status status = check("cudaStreamQuery", state);
   if (state == kNotReady) return false;

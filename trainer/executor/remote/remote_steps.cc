@@ -39,6 +39,7 @@ Result<std::shared_ptr<ExecutorConnection>> RemoteSteps::connectOnce(millisecond
 }
 
 Status RemoteSteps::connectUntil(Clock::time_point deadline) {
+  std::string reason;  // of the last attempt that the deadline did not cut short
   for (Backoff backoff(incarnation_);;) {
     if (interrupted_) return interruptedError();
     auto trainer = connectOnce(std::min(timeUntil(deadline), kAttemptTimeout));
@@ -51,9 +52,9 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
       return {};
     }
     if (!isUnreachable(trainer.error())) return trainer.error();
-    if (remainingUntil(deadline) == milliseconds(0)) {
-      return {ErrorCode::unavailable, fmt::format("no executor answered in time: {}", trainer.message())};
-    }
+    const bool late = remainingUntil(deadline) == milliseconds(0);
+    if (!late || reason.empty()) reason = trainer.message();
+    if (late) return {ErrorCode::unavailable, fmt::format("no executor answered in time: {}", reason)};
     pause(std::min(backoff.next(), remainingUntil(deadline)));
   }
 }
