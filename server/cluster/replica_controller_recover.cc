@@ -235,8 +235,15 @@ Status ReplicaController::claimIfAllowed() {
     return {ErrorCode::invalidArgument, "the primary is alive: its last heartbeat was just now"};
   }
   const ClusterView plan = state_.plan();
-  handleEvent([&](TimePoint time) { return state_.claim(plan, time); });
-  return {};
+  bool claims = false;
+  handleEvent([&](TimePoint time) {
+    ReplicaActions actions = state_.claim(plan, time);
+    claims = !actions.empty();
+    return actions;
+  });
+  if (claims) return {};
+  return {ErrorCode::notReady,
+          "this daemon is changing the cluster document, or is about to take over; repeat"};
 }
 
 }  // namespace psd

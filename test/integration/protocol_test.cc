@@ -62,7 +62,8 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   CHECK(!answer.hasReading());
   CHECK(!answer.hasTraining());
   CHECK(!answer.hasAdmin());
-  CHECK(status.message().find("speaks version " + std::to_string(schema::PROTOCOL_VERSION)) != std::string::npos);
+  CHECK(status.message().find("speaks version " + std::to_string(schema::PROTOCOL_VERSION)) !=
+        std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
   peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, with the right version
 }

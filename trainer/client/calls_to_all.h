@@ -24,6 +24,9 @@ class CalledDaemons {
   virtual CombinedVersions versions() const = 0;
   /// A daemon's part of a call has failed. Returns the error with the daemon's name.
   virtual Error failed(size_t daemon, const Error& error) = 0;
+  /// Whether a lost daemon has ended the client: calls without an answer are interrupted, none is in
+  /// progress.
+  virtual bool ended() const = 0;
 };
 
 /// One daemon's part of a call.
@@ -67,8 +70,9 @@ class CombinedAnswer final : public Pending<Info>::Impl {
         if (!first) first = named;
       }
     }
+    // A lost daemon ends the client, and with it the other daemons' parts: it is the cause.
+    if (failed_ && (!ended || daemons_.ended())) return *failed_;
     if (ended) return *ended;
-    if (failed_) return *failed_;
     return all_;
   }
 

@@ -393,6 +393,7 @@ Error PartitionedClient::failed(size_t daemon, const Error& error) {
   if (error.code == ErrorCode::shuttingDown) ending_ = daemon;
   if (isLost(error) && !resumable_) {
     // Final: no trainer at the other daemons has to wait for this one any more.
+    ended_ = true;
     interrupt();
     for (size_t i = 0; i < daemons_.size(); i++) {
       // Ordered after the goodbye, which the daemon then has.

@@ -119,6 +119,7 @@ class PartitionedClient final : public MovableClient,
   const ModelPartition& partitionOf(size_t daemon) const override { return daemons_[daemon].partition; }
   CombinedVersions versions() const override;
   Error failed(size_t daemon, const Error& error) override;
+  bool ended() const override { return ended_; }
 
   std::vector<Daemon> daemons_;
   const std::chrono::milliseconds retryTimeout_;
@@ -127,6 +128,7 @@ class PartitionedClient final : public MovableClient,
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model
+  bool ended_ = false;     // a daemon is lost for good
   // The daemon that refused a part of the newest call because it is shutting down; else the lead.
   size_t ending_ = 0;
 };

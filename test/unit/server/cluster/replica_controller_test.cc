@@ -315,6 +315,24 @@ TEST_CASE("a daemon that waits after a run names what it waits for, and the comm
     CHECK(one.loop.until([&] { return one.serving.term() == 3; }));
     CHECK(one.member.status().waits == "");
   }
+  SECTION("a recovery that arrives while the document is being changed is refused") {
+    auto first = one.member.recover().eagerlyEvaluate(nullptr);
+    REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
+    const PrimaryEvents answers = *std::exchange(one.primary, {});
+    auto second = one.member.recover();
+    REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
+    one.engine.holdAnswers();
+    one.engine.delayRequests(1);
+    answers.ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "no process listens"));
+    one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "no process listens"));
+    const Status refused = one.loop.wait(kj::mv(second));
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::notReady);
+    PSD_REQUIRE_OK(one.loop.wait(kj::mv(first)));
+    one.engine.releaseAnswers();
+    one.engine.deliverLate();
+    CHECK(one.loop.until([&] { return one.serving.term() == 3; }));
+  }
 }
 
 TEST_CASE("after the end of a run the last primary's folder starts the next one") {

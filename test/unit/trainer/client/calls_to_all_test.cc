@@ -55,13 +55,20 @@ TEST_CASE("of several daemons the first report of a round counts, and the graves
   CHECK(*asked.all->wait() == RoundDue::closed);
 }
 
+struct Daemons final : CalledDaemons {
+  const ModelPartition& partitionOf(size_t) const override { return partition; }
+  CombinedVersions versions() const override { return CombinedVersions({{1, 0}, {1, 0}}); }
+  Error failed(size_t, const Error& error) override {
+    hasEnded = hasEnded || error.code == ErrorCode::unavailable;
+    return error;
+  }
+  bool ended() const override { return hasEnded; }
+  ModelPartition partition;
+  bool hasEnded = false;
+};
+
 TEST_CASE("a call to several daemons whose wait is ended keeps the answers that it has") {
-  struct Daemons final : CalledDaemons {
-    const ModelPartition& partitionOf(size_t) const override { return partition; }
-    CombinedVersions versions() const override { return CombinedVersions({{1, 0}, {1, 0}}); }
-    Error failed(size_t, const Error& error) override { return error; }
-    ModelPartition partition;
-  } daemons;
+  Daemons daemons;
   int ended = 1, none = 0;
   const auto answer = [](uint64_t bytes, int& ends) {
     return testing::endedFirst(testing::ready<PullInfo>(PullInfo{.versions = {Version{1}}, .bytes = bytes}),
@@ -76,6 +83,16 @@ TEST_CASE("a call to several daemons whose wait is ended keeps the answers that 
   PSD_REQUIRE_OK(pulled);
   CHECK(pulled->bytes == 7);
   CHECK(pulled->versions == std::vector<Version>{Version{1}, Version{1}});
+}
+
+TEST_CASE("a daemon that is lost is the error of a call, which ends the others' parts of it") {
+  Daemons daemons;
+  CombinedAnswer<PullInfo>::Parts parts;
+  parts.push_back({0, testing::ready<PullInfo>(Error{ErrorCode::unavailable, "gone"})});
+  parts.push_back(
+      {1, testing::ready<PullInfo>(Error{ErrorCode::interrupted, "this trainer was interrupted"})});
+  CombinedAnswer<PullInfo> call(daemons, std::move(parts));
+  CHECK(call.wait().error().code == ErrorCode::unavailable);
 }
 
 }  // namespace
