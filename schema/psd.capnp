@@ -53,6 +53,9 @@ struct ModelAccess {
   emptyGroups @11 :List(UInt32);
   fragmentOfShard @12 :List(UInt32);   # per shard, below LocalSteps.fragments; empty where that is 0 or 1
   allReduce @13 :AllReduce;        # null: each trainer pushes its gradients
+  optimizer @15 :Text;             # of the model, as JSON in the form of the configuration's key `optimizer`; of several
+                                   # parameter groups, that of the last
+  takesHyperparameters @16 :Bool;  # pushes may bring hyperparameters, since the configuration has no optimizer
   outgoingBytes @14 :UInt64;       # limit on the bytes of answers with values that wait for one connection; a pull
                                    # beyond it is refused (overloaded). 0: unknown (an older daemon)
 }
@@ -151,7 +154,7 @@ interface Training {
 
   join @0 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
-           held :List(HeldSamples), averages :Bool, move :UInt64, bridges :Bool) -> JoinResult;
+           held :List(HeldSamples), averages :Bool, move :UInt64, bridges :Bool, optimizer :Text) -> JoinResult;
   # Joins as a trainer.
   # `codec` and `pullCodec` select the encoding of gradients and parameters, NAME[:option=value[,…]]; empty leaves the
   # choice to the daemon.
@@ -171,6 +174,9 @@ interface Training {
   # differences, which are subtracted from the current parameters, w ← w − g. No update, trainer or end of the run waits
   # for it, except the end with exit_when_done. invalidArgument: the policy of a parameter group accepts no differences,
   # or the model has tables.
+  # `optimizer`: the trainer's, as JSON in the form of the configuration's key `optimizer`; empty: the daemon's. A daemon
+  # whose configuration has none trains the first trainer's model with it, and pushes may bring their hyperparameters
+  # (ModelAccess.takesHyperparameters). Elsewhere it must equal the model's optimizer (invalidArgument).
   # Checked in this order; the first failure is the answer: overloaded (too many capabilities on this connection),
   # invalidArgument (the model is malformed, its signature is not that of its tensors, a codec is not allowed,
   # `averages` is required), shuttingDown or unavailable (the daemon is ending), standby (the model has moved:
@@ -447,6 +453,22 @@ struct PushHead {
                         # other shard. Any other number is a badSlice.
   total @6 :UInt64;     # elements in the part: all of the shard's. Of a row shard: rows.
   localSteps @7 :UInt32;  # local steps of which this is the difference; 0: it is a gradient
+  hyperparameters @8 :Hyperparameters;  # of the step, the same in all slices of a part; null: the daemon's
+}
+
+struct Hyperparameters {
+  # Hyperparameters of an optimizer step, by runs of consecutive elements of a shard or, of a row shard, of the model's
+  # tables. Only where ModelAccess.takesHyperparameters.
+  values @0 :List(Float64);   # of the sets, one set after the other. A set: the learning rate, then each option of the
+                              # optimizer that is a number, in the order of docs/configuration.md; betas count as two
+  setSize @1 :UInt32;         # values of each set
+  runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, and each set is used
+
+  struct Run {
+    end @0 :UInt64;   # the element or table after the run, which starts where the previous one ends; a multiple of 16
+                      # elements, except the last
+    set @1 :UInt32;   # index of its set; 4294967295: the elements take no step
+  }
 }
 
 struct DeviceRingResult {

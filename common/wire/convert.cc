@@ -14,6 +14,7 @@ namespace {
 // Far above real models; bounds what a hostile message can make the receiver allocate.
 constexpr uint32_t kTensorsMax = 1u << 17;
 constexpr uint32_t kRankMax = 64;
+constexpr uint32_t kHyperparametersMax = kTensorsMax;
 // A human-readable line; more would only fill the peer's log.
 constexpr size_t kErrorBytesMax = 4096;
 
@@ -184,6 +185,53 @@ void writeRuns(std::span<const RowRun> runs, capnp::List<schema::RowRun>::Builde
     out[i].setTable(runs[i].table);
     out[i].setCount(runs[i].count);
   }
+}
+
+Result<std::shared_ptr<const Hyperparameters>> readHyperparameters(schema::Hyperparameters::Reader in) {
+  const auto values = in.getValues();
+  const auto runs = in.getRuns();
+  const uint32_t size = in.getSetSize();
+  // A list of structs without bytes may claim any length.
+  if (values.size() > kHyperparametersMax || runs.size() > kHyperparametersMax) {
+    return Error{ErrorCode::badSlice,
+                 fmt::format("hyperparameters: at most {} values and runs", kHyperparametersMax)};
+  }
+  if (size == 0 ? values.size() != 0 : values.size() % size != 0) {
+    return Error{ErrorCode::badSlice,
+                 fmt::format("hyperparameters: {} values are not sets of {}", values.size(), size)};
+  }
+  auto read = std::make_shared<Hyperparameters>();
+  for (kj::uint at = 0; at < values.size(); at += size) {
+    std::vector<double>& set = read->sets.emplace_back();
+    for (kj::uint i = 0; i < size; i++) set.push_back(values[at + i]);
+  }
+  for (const auto run : runs) {
+    if (run.getSet() != Hyperparameters::kNoStep && run.getSet() >= read->sets.size()) {
+      return Error{ErrorCode::badSlice, fmt::format("hyperparameters: a run has set {}, and there are {}",
+                                                    run.getSet(), read->sets.size())};
+    }
+    read->runs.push_back({run.getEnd(), run.getSet()});
+  }
+  return std::shared_ptr<const Hyperparameters>(std::move(read));
+}
+
+void writeHyperparameters(const Hyperparameters& hyperparameters, schema::Hyperparameters::Builder out) {
+  const auto sets = static_cast<kj::uint>(hyperparameters.sets.size());
+  const auto size = static_cast<kj::uint>(sets == 0 ? 0 : hyperparameters.sets.front().size());
+  out.setSetSize(size);
+  auto values = out.initValues(sets * size);
+  for (kj::uint i = 0; i < values.size(); i++) values.set(i, hyperparameters.sets[i / size][i % size]);
+  auto runs = out.initRuns(static_cast<kj::uint>(hyperparameters.runs.size()));
+  for (kj::uint i = 0; i < runs.size(); i++) {
+    runs[i].setEnd(hyperparameters.runs[i].end);
+    runs[i].setSet(hyperparameters.runs[i].set);
+  }
+}
+
+uint64_t wordsOf(const Hyperparameters& hyperparameters) {
+  uint64_t values = 0;
+  for (const std::vector<double>& set : hyperparameters.sets) values += set.size();
+  return 3 + values + 1 + 2 * hyperparameters.runs.size();
 }
 
 }  // namespace psd::wire

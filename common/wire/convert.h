@@ -3,6 +3,7 @@
 // The only place that converts between Cap'n Proto readers or builders and psd's types. Readers hold
 // untrusted bytes: everything is checked, nothing aborts.
 
+#include <memory>
 #include <span>
 
 #include <capnp/message.h>
@@ -10,6 +11,7 @@
 
 #include "common/plan/shard_plan.h"
 #include "common/status/status.h"
+#include "common/types/hyperparameters.h"
 #include "common/types/model_spec.h"
 #include "common/types/row_ids.h"
 #include "schema/psd.capnp.h"
@@ -40,6 +42,12 @@ Result<std::span<const float>> floatsIn(capnp::Data::Reader data);
 /// are more runs than ids; nothing else is checked.
 Result<OwnedRowRuns> rowsIn(capnp::List<schema::RowRun>::Reader runs, capnp::Data::Reader ids);
 void writeRuns(std::span<const RowRun> runs, capnp::List<schema::RowRun>::Builder out);
+
+/// The hyperparameters of a push. Fails (badSlice) where a run names no set; nothing else is checked.
+Result<std::shared_ptr<const Hyperparameters>> readHyperparameters(schema::Hyperparameters::Reader in);
+void writeHyperparameters(const Hyperparameters& hyperparameters, schema::Hyperparameters::Builder out);
+/// Words of a message that the hyperparameters take.
+uint64_t wordsOf(const Hyperparameters& hyperparameters);
 
 /// A blob that references `bytes` in place; they must stay readable until the message is written
 /// (MessageStream::pin). `bytes` is 8-byte aligned, and up to 7 bytes past its end are readable.

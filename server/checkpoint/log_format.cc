@@ -13,13 +13,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
-constexpr char kMagic[] = "PSDLOG2\n";
+constexpr char kMagic[] = "PSDLOG3\n";
 static_assert(kMagic[6] == static_cast<char>('0' + kRecordFormat));
-// Like the current format, except that updates have no shares, sources without a push.
+// Like the current format, except that updates have no hyperparameters.
+constexpr char kMagicWithoutHyperparameters[] = "PSDLOG2\n";
+// Moreover, updates have no shares, sources without a push.
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kAssignmentRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint32_t kDepartedRecord = 5;  // only replicated, never on disk
 constexpr uint32_t kDifferenceRecord = 6;
+constexpr uint32_t kWithHyperparameters = 0x100;  // added to the type of an update that has them
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
@@ -80,6 +83,18 @@ struct CountedRunBytes {
 static_assert(sizeof(RowsBytes) == 16 && sizeof(RunBytes) == 8);
 static_assert(sizeof(BesideBytes) == 32 && sizeof(CountedRunBytes) == 16);
 
+/// In the record of an update with hyperparameters, after the codec's name; followed by the runs and then the
+/// sets, `values` doubles each.
+struct HyperparametersBytes {
+  uint64_t runs, sets, values;
+  double factor;
+};
+struct HyperparameterRunBytes {
+  uint64_t end;
+  uint32_t set, reserved;
+};
+static_assert(sizeof(HyperparametersBytes) == 32 && sizeof(HyperparameterRunBytes) == 16);
+
 struct SegmentBytes {
   char magic[8];
   uint32_t headerBytes, crc;  // CRC-32C of all that follows
@@ -106,6 +121,15 @@ RecordHeader headerIn(std::span<const std::byte> bytes) {
   return header;
 }
 
+uint64_t hyperparametersBytes(const AppliedUpdate& update) {
+  if (!update.scalars.pushed) return 0;
+  const Hyperparameters& pushed = *update.scalars.pushed;
+  uint64_t values = 0;
+  for (const std::vector<double>& set : pushed.sets) values += set.size();
+  return sizeof(HyperparametersBytes) + pushed.runs.size() * sizeof(HyperparameterRunBytes) +
+         values * sizeof(double);
+}
+
 uint64_t rowsBytes(const AppliedUpdate& update) {
   if (!update.rows) return 0;
   const uint64_t own =
@@ -115,6 +139,18 @@ uint64_t rowsBytes(const AppliedUpdate& update) {
   return own + sizeof(BesideBytes) + beside.evicted.runs.size() * sizeof(RunBytes) +
          beside.evicted.ids.size_bytes() + beside.counted.size() * sizeof(CountedRunBytes) +
          beside.countedIds.size_bytes();
+}
+
+void appendHyperparameters(std::vector<std::byte>& out, const UpdateScalars& scalars) {
+  const Hyperparameters& pushed = *scalars.pushed;
+  const uint64_t values = pushed.sets.empty() ? 0 : pushed.sets.front().size();
+  const HyperparametersBytes sizes{pushed.runs.size(), pushed.sets.size(), values, scalars.factor};
+  append(out, &sizes, sizeof sizes);
+  for (const Hyperparameters::Run& run : pushed.runs) {
+    const HyperparameterRunBytes bytes{run.end, run.set, 0};
+    append(out, &bytes, sizeof bytes);
+  }
+  for (const std::vector<double>& set : pushed.sets) append(out, set.data(), values * sizeof(double));
 }
 
 void appendRuns(std::vector<std::byte>& out, std::span<const RowRun> runs) {
@@ -203,8 +239,31 @@ bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) 
   return parts.fit();
 }
 
+/// Reads the hyperparameters at record.gradientAt. Returns false if they do not fit or are inconsistent.
+bool readHyperparameters(std::span<const std::byte> bytes, LogRecord& record) {
+  RecordParts parts(bytes, record.gradientAt);
+  const auto sizes = parts.one<HyperparametersBytes>();
+  if (sizes.values == 0 && sizes.sets > 0) return false;
+  auto pushed = std::make_shared<Hyperparameters>();
+  bool fits = true;
+  parts.each<HyperparameterRunBytes>(sizes.runs, [&](const HyperparameterRunBytes& run) {
+    const uint64_t begin = pushed->runs.empty() ? 0 : pushed->runs.back().end;
+    fits = fits && run.end > begin && (run.set < sizes.sets || run.set == Hyperparameters::kNoStep);
+    pushed->runs.push_back({run.end, run.set});
+  });
+  for (uint64_t set = 0; set < sizes.sets && parts.fit(); set++) {
+    std::vector<double>& values = pushed->sets.emplace_back();
+    parts.each<double>(sizes.values, [&](double value) { values.push_back(value); });
+  }
+  record.scalars.pushed = std::move(pushed);
+  record.scalars.factor = sizes.factor;
+  record.gradientAt = parts.at();
+  return parts.fit() && fits;
+}
+
 /// Whether the record is an update of a shard or a row shard.
 bool isUpdate(uint32_t type) {
+  type &= ~kWithHyperparameters;
   return (type >= kUpdateRecord && type <= kRowUpdateBesideRecord && type != kAssignmentRecord) ||
          type == kDifferenceRecord;
 }
@@ -264,9 +323,9 @@ std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> from)
   if (from.size() < kSegmentHeaderBytes) return {};
   SegmentBytes bytes;
   std::memcpy(&bytes, from.data(), sizeof bytes);
-  const bool known = std::ranges::any_of(std::array{kMagic, kMagicWithoutShares}, [&](const char* magic) {
-    return std::memcmp(bytes.magic, magic, sizeof bytes.magic) == 0;
-  });
+  const bool known = std::ranges::any_of(
+      std::array{kMagic, kMagicWithoutHyperparameters, kMagicWithoutShares},
+      [&](const char* magic) { return std::memcmp(bytes.magic, magic, sizeof bytes.magic) == 0; });
   if (!known) return {};
   if (bytes.headerBytes != kSegmentHeaderBytes) return {};
   if (crc32c(from.first(kSegmentHeaderBytes).subspan(kSegmentCovered)) != bytes.crc) return {};
@@ -312,7 +371,7 @@ std::span<const uint64_t> LogRecord::idsAt(const Ids& some) const {
 uint64_t recordBytes(const AppliedUpdate& update) {
   const Codec* const codec = update.gradient.codec();
   return sizeof(RecordHeader) + update.sources.size() * sizeof(SourceBytes) +
-         padded(codec ? codec->name().size() : 0) + rowsBytes(update) +
+         padded(codec ? codec->name().size() : 0) + hyperparametersBytes(update) + rowsBytes(update) +
          padded(update.gradient.bytes().size());
 }
 
@@ -323,6 +382,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   RecordHeader header{};
   header.type = update.scalars.difference ? kDifferenceRecord : kUpdateRecord;
   if (update.rows) header.type = update.beside.empty() ? kRowUpdateRecord : kRowUpdateBesideRecord;
+  if (update.scalars.pushed) header.type |= kWithHyperparameters;
   header.number = number;
   header.shard = shard.value;
   header.sources = static_cast<uint32_t>(update.sources.size());
@@ -341,6 +401,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   }
   append(out, codec.data(), codec.size());
   pad(out);
+  if (update.scalars.pushed) appendHyperparameters(out, update.scalars);
   if (update.rows && !update.beside.empty()) appendBeside(out, update.beside);
   if (update.rows) appendRows(out, *update.rows);
   append(out, gradient.data(), gradient.size());
@@ -441,8 +502,13 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.part = UpdatePart{header.part};
   const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
   record.gradientAt = sourcesEnd + padded(header.codecBytes);
-  record.ofRows = header.type == kRowUpdateRecord || header.type == kRowUpdateBesideRecord;
-  const bool beside = header.type == kRowUpdateBesideRecord;
+  record.scalars = {header.update, header.learningRate};
+  const uint32_t type = header.type & ~kWithHyperparameters;
+  if (type != header.type && !readHyperparameters(bytes, record)) {
+    return bad("its hyperparameters do not fit into it");
+  }
+  record.ofRows = type == kRowUpdateRecord || type == kRowUpdateBesideRecord;
+  const bool beside = type == kRowUpdateBesideRecord;
   if (record.ofRows && !readRows(bytes, record, beside)) return bad("its rows do not fit into it");
   record.gradientBytes = header.gradientBytes;
   if (record.gradientAt > bytes.size() || bytes.size() - record.gradientAt < header.gradientBytes) {
@@ -451,8 +517,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.number = header.number;
   record.firstOfWrite = header.firstOfWrite;
   record.shard = {header.shard};
-  record.scalars = {header.update, header.learningRate};
-  record.scalars.difference = header.type == kDifferenceRecord;
+  record.scalars.difference = type == kDifferenceRecord;
   record.elements = header.elements;
   record.sources = sourcesIn(bytes, header.sources);
   if (header.codecBytes > 0) {

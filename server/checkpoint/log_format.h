@@ -22,7 +22,7 @@ inline constexpr uint64_t kFileNumberMax = (uint64_t{1} << 63) - 1;
 
 /// The log's byte format; docs/log_format.md describes it. All numbers are little endian.
 
-inline constexpr uint32_t kRecordFormat = 2;  ///< that is written and sent; all earlier formats are readable
+inline constexpr uint32_t kRecordFormat = 3;  ///< that is written and sent; all earlier formats are readable
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 80;
 inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of the header: checksum and length

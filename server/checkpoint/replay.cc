@@ -146,6 +146,10 @@ Status Replayer::make(const LogRecord& record) {
   std::optional<ShardLock::Guard> guard;
   if (scope_) guard.emplace(block.lock().acquire().wait(*scope_));
   const Gradient gradient = record.gradient();
+  for (size_t i = 0; record.scalars.pushed && i < record.scalars.pushed->sets.size(); i++) {
+    const Status fits = block.optimizer().checkHyperparameters(record.scalars.pushed->sets[i]);
+    if (!fits.ok()) return badRecord(record, fits.message());
+  }
   UpdateScalars scalars = record.scalars;
   scalars.number = block.version().value + 1;
   scalars.before = block.stateSince().value;

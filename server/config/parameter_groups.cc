@@ -217,7 +217,10 @@ void readGroup(ConfigReader& entry, GroupConfig& group) {
       Key::kLive};
   if (auto own = entry.optionalObject(policy)) group.policy = readGroupPolicy(*own, group.policy);
   const Key optimizer{"optimizer", "Optimizer of the group; by default the top level's.", Key::kLive};
-  if (auto own = entry.optionalObject(optimizer)) group.optimizer = readOptimizer(*own, OptimizerUse::rows);
+  if (auto own = entry.optionalObject(optimizer)) {
+    group.optimizer = readOptimizer(*own, OptimizerUse::rows);
+    group.optimizerGiven = true;
+  }
 }
 
 /// A group for each fragment, of a model without tables, or of a partition of one.
@@ -254,12 +257,17 @@ std::vector<GroupConfig> readGroups(ConfigReader& in) {
   GroupConfig others;
   // Both declared before the keys in them, whose errors may name either.
   ConfigReader policy = in.object({"policy", "How updates from several trainers are combined.", Key::kLive});
-  ConfigReader optimizer = in.object(
-      {"optimizer", "How a gradient changes the parameters. Required under `diloco` and `async_diloco`.",
-       Key::kLive});
+  ConfigReader optimizer = in.object({"optimizer",
+                                      "How a gradient changes the parameters. Required under `diloco` and "
+                                      "`async_diloco`. If neither this nor a "
+                                      "group's is given, the optimizer of the first trainer applies, if it "
+                                      "brings one, and each push brings its "
+                                      "numbers.",
+                                      Key::kLive});
   describeRequired(in);
   others.policy = readPolicy(policy);
   others.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
+  others.optimizerGiven = in.has("optimizer");
   std::vector<GroupConfig> groups;
   const Key key{
       "groups",
@@ -332,6 +340,16 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
                                             " are " + names.front() + " ... " + names.back())};
   }
   return found;
+}
+
+bool takesTrainersOptimizer(const std::vector<GroupConfig>& groups) {
+  return std::ranges::none_of(
+      groups, [](const GroupConfig& group) { return group.optimizerGiven || group.policy.plan.local; });
+}
+
+void adoptOptimizers(std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers) {
+  if (!takesTrainersOptimizer(groups) || optimizers.size() != groups.size()) return;
+  for (size_t i = 0; i < groups.size(); i++) groups[i].optimizer = optimizers[i];
 }
 
 std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups) {

@@ -18,6 +18,7 @@ struct GroupConfig {
   std::vector<std::string> match;  ///< globs over names; the last group has the remaining ones
   PolicyChoice policy;
   Optimizer optimizer;
+  bool optimizerGiven = false;  ///< for the group or at the top level; else the first trainer may bring one
   /// Where trainers exchange a model in fragments: the number of the group's, from 0.
   std::optional<uint32_t> fragment = {};
   bool planned = false;  ///< a fragment made by the policy (LocalPlan::fragments), without `match`
@@ -43,6 +44,13 @@ struct GroupsOfModel {
 /// does not support one of them. Exempt from the former are the last group, unless it is a fragment, and all
 /// groups of a partition.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
+
+/// Whether the first trainer's optimizer trains the model, and pushes may bring its hyperparameters: the
+/// configuration has none, and trainers push gradients.
+bool takesTrainersOptimizer(const std::vector<GroupConfig>& groups);
+
+/// Sets the groups' optimizers to those of a model, one for each group, if takesTrainersOptimizer().
+void adoptOptimizers(std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers);
 
 /// How trainers average the gradients of tensors; nothing: each trainer pushes its own.
 std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups);

@@ -89,9 +89,9 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
       return Result<SessionGrant>(fits.error());
     }
   }
-  return hosting_.provideModel(model).then(
-      [this, candidate = std::move(candidate), held = std::move(held),
-       model = std::move(model)](Status status) mutable -> kj::Promise<Result<SessionGrant>> {
+  return hosting_.provideModel(model, candidate.optimizer)
+      .then([this, candidate = std::move(candidate), held = std::move(held),
+             model = std::move(model)](Status status) mutable -> kj::Promise<Result<SessionGrant>> {
         // Meanwhile the model may have been dropped, with the last joined trainer.
         if (status.ok() && !hosting_.hosts(model)) {
           return join(std::move(candidate), std::move(held), std::move(model));

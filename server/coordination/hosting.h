@@ -24,9 +24,10 @@ class Hosting {
 
   // --- The model -----------------------------------------------------------------------------------------
 
-  /// Creates the first trainer's model; for later ones, checks that their model equals the hosted one. If the
-  /// state changed meanwhile it may do neither: check hosts() and call again.
-  virtual kj::Promise<Status> provideModel(ModelSpec model) = 0;
+  /// Creates the first trainer's model; for later ones, checks that their model and optimizer are those that
+  /// are hosted. If the state changed meanwhile it may do neither: check hosts() and call again. `optimizer`:
+  /// the trainer's, as JSON; empty: the daemon's.
+  virtual kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer) = 0;
   virtual bool hosts(const ModelSpec& model) const = 0;
   virtual bool hasModel() const = 0;
   /// No trainer is joined: drops a model that was never initialized. False if the model stays.

@@ -113,6 +113,7 @@ Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
   }
   if (const auto model = models_ ? models_->model() : nullptr) {
     PSD_RETURN_IF_ERROR(assignGroups(model->store->model(), config.groups).status());
+    PSD_RETURN_IF_ERROR(models_->checkOptimizer(config));
   }
   return checkRounds(config, backends_, std::max(trainers, config.worldSize ? config.worldSize->max : 0));
 }

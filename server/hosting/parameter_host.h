@@ -114,8 +114,8 @@ class ParameterHost final : public Hosting {
   /// Fills in model, shards and durability.
   void fillStatus(DaemonStatus& status) const;
 
-  kj::Promise<Status> provideModel(ModelSpec model) override {
-    return models_->provideModel(std::move(model));
+  kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer) override {
+    return models_->provideModel(std::move(model), std::move(optimizer));
   }
   bool hosts(const ModelSpec& model) const override { return models_->serves(model); }
   bool hasModel() const override { return models_->model() != nullptr; }

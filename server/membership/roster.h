@@ -28,6 +28,7 @@ struct Candidate {
   std::string pullCodec = "none";
   bool ownCodec = false, ownPullCodec = false;  ///< requested by the trainer; else the daemon's choice
   bool averages = false;                        ///< averages by AllReduceTerms
+  std::string optimizer = {};                   ///< of the trainer, as JSON; empty: the daemon's
   bool bridges = false;                         ///< the bridge of this machine; not part of any world
   std::string owner = {};  ///< the caller that owns the process (Identity::caller); empty: unknown
   std::string asker = {};  ///< the caller, for the log

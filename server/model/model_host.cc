@@ -12,6 +12,7 @@
 #include "common/types/bridge.h"
 #include "server/checkpoint/replay.h"
 #include "server/model/make_store.h"
+#include "server/model/trainers_optimizer.h"
 #include "server/optimizer/optimizer_config.h"
 #include "server/policy/policy_capabilities.h"
 
@@ -109,8 +110,10 @@ Status ModelHost::resumeFrom(const Checkpoint& checkpoint) {
                     checkpoint.path, saved.partition.toString(), config_->daemons.partition().toString())};
   }
   const bool given = config_->model && config_->model->file.empty();
+  DaemonConfig config = *config_;
+  adoptOptimizers(config.groups, optimizersOf(checkpoint.manifest));
   PSD_ASSIGN_OR_RETURN(model_,
-                       build(*config_, given ? config_->model->spec : saved,
+                       build(config, given ? config_->model->spec : saved,
                              [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
   initialized_ = ready_ = true;
   for (size_t i = 0; i < model_->store->blockCount(); i++)
@@ -208,6 +211,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::copyFrom(Env& env, const Checkpo
                                                          const DaemonConfig& config) const {
   const Manifest& manifest = checkpoint.manifest;
   DaemonConfig as = config;
+  adoptOptimizers(as.groups, optimizersOf(manifest));
   as.shards = static_cast<uint32_t>(manifest.shards.size());
   std::map<uint32_t, uint32_t> rowShards;
   for (const ManifestRowShard& shard : manifest.rowShards)
@@ -281,7 +285,23 @@ bool ModelHost::serves(const ModelSpec& model) const {
   return model_ && model_->store->model().signature() == model.signature();
 }
 
-kj::Promise<Status> ModelHost::provideModel(ModelSpec model) {
+std::vector<Optimizer> ModelHost::servedOptimizers() const {
+  std::vector<Optimizer> optimizers;
+  for (uint32_t i = 0; i < config_->groups.size(); i++) optimizers.push_back(model_->store->optimizer(i));
+  return optimizers;
+}
+
+Status ModelHost::checkOptimizer(const DaemonConfig& next) const {
+  const auto rank = model_ ? model_->hyperparametersFrom() : std::nullopt;
+  if (!rank || takesTrainersOptimizer(next.groups)) return {};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format("optimizer: the pushes of trainers set it, such as those of rank {}: change it in their "
+                  "program",
+                  rank->value)};
+}
+
+kj::Promise<Status> ModelHost::provideModel(ModelSpec model, std::string optimizer) {
   if (model.partition != config_->daemons.partition()) {
     return Status(ErrorCode::modelMismatch,
                   fmt::format("this daemon serves {}, but the trainer requests {}",
@@ -290,10 +310,20 @@ kj::Promise<Status> ModelHost::provideModel(ModelSpec model) {
   KJ_IF_MAYBE (building, building_) {
     // A model is being built for another trainer; retry when it is done.
     return building->addBranch().then(
-        [this, model = std::move(model)](Status) mutable { return provideModel(std::move(model)); });
+        [this, model = std::move(model), optimizer = std::move(optimizer)](Status) mutable {
+          return provideModel(std::move(model), std::move(optimizer));
+        });
   }
+  auto config = std::make_shared<DaemonConfig>(*config_);
+  if (model_) adoptOptimizers(config->groups, servedOptimizers());
+  Status agrees = agreeOnOptimizer(optimizer, config->groups);
   const bool unclaimed = model_ && trainers_.empty() && !initialized_ && !config_->model;
-  if (unclaimed && !serves(model)) model_ = nullptr;  // its trainer has departed or was rejected
+  // Its trainer has departed or was rejected.
+  if (unclaimed && (!serves(model) || !agrees.ok())) model_ = nullptr;
+  if (!optimizer.empty() && (!model_ || untrained())) {
+    agrees = adoptTrainersOptimizer(optimizer, config->groups);
+  }
+  if (!agrees.ok()) return agrees;
   if (model_) {
     const ModelSpec& mine = model_->store->model();
     // The tensors of a file have the file's order, and so do those of a checkpoint from before any training.
@@ -301,13 +331,15 @@ kj::Promise<Status> ModelHost::provideModel(ModelSpec model) {
     const bool listed = config_->model && config_->model->file.empty();
     const bool reorder =
         !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
-    if (!reorder) return checkSameModel(mine, model);
-  } else if (Status room = checkLimits(*config_, model, backends_.size()); !room.ok()) {
+    const bool sameOptimizers = agreeOnOptimizers(config->groups, servedOptimizers());
+    if (!reorder && sameOptimizers) return checkSameModel(mine, model);
+    if (!reorder) model = mine;
+  } else if (Status room = checkLimits(*config, model, backends_.size()); !room.ok()) {
     return room;
   }
   auto made = background_
                   .run<Result<std::shared_ptr<ServedModel>>>(
-                      [this, config = config_, served = model_, model = std::move(model)] {
+                      [this, config, served = model_, model = std::move(model)] {
                         return served ? reordered(*config, *served, model) : build(*config, model);
                       })
                   .then([this, config = config_, before = model_](
@@ -397,6 +429,7 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   if (!model_) return;
   model_->store->setTableBytesMax(config_->limits.tableBytes);
   ParameterStore& store = *model_->store;
+  const bool takesOptimizer = takesTrainersOptimizer(config_->groups);
   // The globs match: they cannot change while the daemon runs.
   if (const auto tables = assignTables(store.model(), config_->tables); tables.ok()) {
     for (uint32_t i = 0; i < tables->size(); i++) store.setRowRules(i, (*tables)[i].rules);
@@ -404,7 +437,8 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   for (uint32_t i = 0; i < config_->groups.size(); i++) {
     const Optimizer& next = config_->groups[i].optimizer;
     // A standby has its primary's optimizers, and applies records while its own limits change.
-    if (writeOptimizer(next) != writeOptimizer(store.optimizer(i))) store.setOptimizer(i, next);
+    if (!takesOptimizer && writeOptimizer(next) != writeOptimizer(store.optimizer(i)))
+      store.setOptimizer(i, next);
   }
   const Policies before = model_->policies();
   Policies after = before;

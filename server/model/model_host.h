@@ -62,10 +62,12 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// any trainer joins.
   void startSavingBlocking();
 
-  /// Creates the model of the first trainer; for later ones, checks that their model is the served one.
-  /// Resolves without having done either if the state changed meanwhile: the caller checks serves() and
-  /// retries.
-  kj::Promise<Status> provideModel(ModelSpec model);
+  /// Creates the model of the first trainer; for later ones, checks that their model and optimizer (JSON;
+  /// empty: the daemon's) are the served ones. Resolves without having done either if the state changed
+  /// meanwhile: the caller checks serves() and retries.
+  kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer);
+  /// Whether a configuration leaves the optimizer to the trainers while their pushes set it.
+  Status checkOptimizer(const DaemonConfig& next) const;
   bool serves(const ModelSpec& model) const;
   /// By shard, the pushes of one trainer process that each range contained when this daemon started
   /// (pushesOf()); empty for a shard that contained none.
@@ -134,6 +136,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// Rebuilds the served model with its tensors in the order of `trainers`, a trainer's model. Blocks.
   Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
                                                  ModelSpec trainers) const;
+  /// The optimizers of the served model's groups.
+  std::vector<Optimizer> servedOptimizers() const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   kj::Promise<void> beginSaving();
   /// Applies limits.staged_bytes, here and on the devices.

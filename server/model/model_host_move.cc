@@ -6,6 +6,7 @@
 #include "common/text/text.h"
 #include "server/model/make_store.h"
 #include "server/model/model_host.h"
+#include "server/model/trainers_optimizer.h"
 
 namespace psd {
 namespace {
@@ -60,11 +61,13 @@ Status checkReceivedBytes(Env& env, const std::vector<Checkpoint>& parts, uint64
 
 Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const std::vector<Checkpoint>& parts,
                                                               const DaemonConfig& config) const {
+  DaemonConfig as = config;
+  if (!parts.empty()) adoptOptimizers(as.groups, optimizersOf(parts.front().manifest));
   ModelSpec whole;
   PSD_ASSIGN_OR_RETURN(const auto before, partitionsOf(parts, whole));
   std::vector<PlacedCheckpoint> placed;
   for (size_t i = 0; i < parts.size(); i++) {
-    PSD_RETURN_IF_ERROR(checkRules(parts[i].manifest, config));
+    PSD_RETURN_IF_ERROR(checkRules(parts[i].manifest, as));
     placed.push_back({&parts[i], before[i].begin});
   }
   const Partition own = config.daemons.partition();
@@ -76,7 +79,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const st
     if (restored.notes.empty()) return {};
     return {ErrorCode::modelMismatch, restored.notes.front()};
   };
-  PSD_ASSIGN_OR_RETURN(auto store, makeStore(config, mine.spec, backends_, fill));
+  PSD_ASSIGN_OR_RETURN(auto store, makeStore(as, mine.spec, backends_, fill));
   Policies policies = makePolicies(config, *store);
   return std::make_shared<ServedModel>(std::move(store), std::move(policies), staging_);
 }

@@ -43,7 +43,9 @@ HotRowsStatus hottestRowsOf(const ParameterStore& store) {
 
 void ModelHost::fillStatus(DaemonStatus& status) const {
   status.policy = describePolicies(config_->groups);
-  status.optimizer = describeOptimizers(config_->groups);
+  std::vector<GroupConfig> groups = config_->groups;
+  if (model_) adoptOptimizers(groups, servedOptimizers());
+  status.optimizer = describeOptimizers(groups);
   status.held.staged = staging_->lentBytes();
   if (!model_) return;
   const ModelSpec& model = model_->store->model();

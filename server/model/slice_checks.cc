@@ -97,6 +97,43 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
   return bad(fmt::format("a gradient of {} values, and the rows have {}", values, wanted));
 }
 
+Error hyperparametersRefused() {
+  return {
+      ErrorCode::invalidArgument,
+      "a push brings hyperparameters, and the daemon's configuration has the optimizer: remove `optimizer` "
+      "from it, so that the trainer's applies"};
+}
+
+Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& brought) {
+  const ParameterStore& store = *model.store;
+  const auto bad = [shard](const std::string& why) {
+    return Status(ErrorCode::badSlice, fmt::format("hyperparameters of shard {}: {}", shard, why));
+  };
+  const bool isDense = shard < store.shardCount();
+  const ModelSpec& spec = store.model();
+  const uint64_t units = isDense ? store.shard(shard).range().count : spec.tables.size();
+  const size_t runsMax = isDense ? spec.tensors.size() : spec.tables.size();
+  if (brought.runs.empty() || brought.runs.size() > runsMax || brought.sets.size() > brought.runs.size()) {
+    return bad(fmt::format("{} runs of {} sets; there are at most {} runs, and no more sets",
+                           brought.runs.size(), brought.sets.size(), runsMax));
+  }
+  uint64_t begin = 0;
+  for (const Hyperparameters::Run& run : brought.runs) {
+    const bool cut = run.end == units || !isDense || run.end % kLayoutGrainElements == 0;
+    if (run.end <= begin || run.end > units || !cut) {
+      return bad(
+          fmt::format("a run from {} to {} of {}; runs end at rising multiples of {}, the last at the end",
+                      begin, run.end, units, isDense ? kLayoutGrainElements : 1));
+    }
+    begin = run.end;
+  }
+  if (begin != units) return bad(fmt::format("they cover {} of {}", begin, units));
+  for (const std::vector<double>& set : brought.sets) {
+    PSD_RETURN_IF_ERROR(store.block(shard).optimizer().checkHyperparameters(set));
+  }
+  return {};
+}
+
 namespace {
 
 std::string describeElement(const ParameterStore& store, uint64_t element, float value) {

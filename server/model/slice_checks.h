@@ -26,6 +26,12 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
 /// Checks rows that a peer requests. The list may be empty.
 Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows);
 
+/// Checks the hyperparameters that a push brings for a shard that passed checkSlice() or checkRows(): runs
+/// that cover it, at most one for each tensor or table, and sets that its optimizer allows.
+Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& brought);
+/// The error of a push that brings hyperparameters where the configuration has the optimizer.
+Error hyperparametersRefused();
+
 /// Names the tensor and element of the slice at `offset` of `shard` that holds NaN or infinity.
 Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values);
 /// Names the tensors of `count` elements whose values the host cannot read.

@@ -1,5 +1,7 @@
 #include "server/optimizer/optimizer.h"
 
+#include <cmath>
+
 #include "server/optimizer/option_text.h"
 
 namespace psd {
@@ -20,6 +22,45 @@ struct OptionLister {
     texts.push_back(std::string(key) + "=" + value);
   }
 };
+
+/// Collects the hyperparameters that a push may bring.
+struct HyperparameterLister {
+  struct Entry {
+    std::string name;
+    double value;
+    OptionRange range;
+  };
+  std::vector<Entry> entries;
+
+  void number(OptionKey key, double value, OptionRange range = {}) {
+    entries.push_back({std::string(key.name), value, range});
+  }
+  void flag(OptionKey, bool) {}
+  void numbers(OptionKey key, const std::array<double, 2>& values, OptionRange range) {
+    for (size_t i = 0; i < values.size(); i++) {
+      number({std::string(key.name) + "[" + std::to_string(i) + "]", ""}, values[i], range);
+    }
+  }
+};
+
+std::vector<HyperparameterLister::Entry> listHyperparameters(const Optimizer& optimizer) {
+  HyperparameterLister lister;
+  lister.number({"lr", ""}, optimizer.fullLearningRate, kLearningRateRange);
+  std::visit([&](auto chosen) { chosen.visitOptions(lister); }, optimizer.algorithm);
+  return std::move(lister.entries);
+}
+
+Status checkValue(const HyperparameterLister::Entry& entry, double value) {
+  const OptionRange& range = entry.range;
+  const bool above = range.maxExclusive ? value >= range.max : value > range.max;
+  if (std::isfinite(value) && value >= range.min && !above && (!range.whole || value == std::floor(value))) {
+    return {};
+  }
+  return {ErrorCode::invalidArgument,
+          "a push's " + entry.name + " must be " + (range.whole ? "an integer " : "") + "from " +
+              numberText(range.min) + " to " + (range.maxExclusive ? "below " : "") + numberText(range.max) +
+              ", not " + numberText(value)};
+}
 
 template <class Algorithm>
 std::vector<std::string> listOptions(Algorithm algorithm) {
@@ -77,6 +118,43 @@ std::string Optimizer::describe() const {
       algorithm);
   const std::string scheduled = schedule.describe();
   return scheduled.empty() ? text : text + ", schedule " + scheduled;
+}
+
+std::vector<std::string> Optimizer::hyperparameterNames() const {
+  std::vector<std::string> names;
+  for (auto& entry : listHyperparameters(*this)) names.push_back(std::move(entry.name));
+  return names;
+}
+
+std::vector<double> Optimizer::hyperparameters() const {
+  std::vector<double> values;
+  for (const auto& entry : listHyperparameters(*this)) values.push_back(entry.value);
+  return values;
+}
+
+Status Optimizer::checkHyperparameters(std::span<const double> values) const {
+  const auto entries = listHyperparameters(*this);
+  if (values.size() != entries.size()) {
+    return {ErrorCode::invalidArgument, "a push brings " + std::to_string(values.size()) +
+                                            " hyperparameters; expected the " +
+                                            std::to_string(entries.size()) + " of " + std::string(name())};
+  }
+  for (size_t i = 0; i < values.size(); i++) PSD_RETURN_IF_ERROR(checkValue(entries[i], values[i]));
+  return std::visit(
+      [&](const auto& chosen) -> Status {
+        const auto changed = withOptions(chosen, values.subspan(1));
+        if constexpr (requires { changed.problem(); }) {
+          if (const auto problem = changed.problem()) {
+            return {ErrorCode::invalidArgument, "a push's hyperparameters: " + std::string(problem->message)};
+          }
+        }
+        // With momentum 0 the buffer exists and is not used; without a buffer there is no momentum.
+        if (changed.slots().size() <= chosen.slots().size()) return {};
+        return {ErrorCode::invalidArgument, "a push's momentum must be 0, since the model's optimizer, " +
+                                                describe() +
+                                                ", keeps no momentum: start the run with a momentum above 0"};
+      },
+      algorithm);
 }
 
 }  // namespace psd

@@ -2,12 +2,15 @@
 
 // Plain C++ and no third-party header: .cu files include this.
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/status/status.h"
 #include "server/optimizer/optimizer_list.h"
 #include "server/optimizer/schedule.h"
 
@@ -36,6 +39,13 @@ struct Optimizer {
   bool rowsOnly() const;
   /// Human-readable: "sgd lr=0.03 momentum=0.9"; omits options with default values.
   std::string describe() const;
+  /// Names of a push's hyperparameters, in order: "lr", then those of the number options, such as "betas[0]".
+  std::vector<std::string> hyperparameterNames() const;
+  /// The hyperparameters in the same order, with the rate before the schedule.
+  std::vector<double> hyperparameters() const;
+  /// Whether a push may bring these values, in the same order. ErrorCode::invalidArgument names the wrong
+  /// one.
+  Status checkHyperparameters(std::span<const double> values) const;
 
   /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Does nothing if
   /// rowsOnly(), except for a difference.
@@ -44,7 +54,10 @@ struct Optimizer {
     if (update.difference) return visitor(Sgd::PlainStep{1.f, 0.f});
     std::visit(
         [&]<class Algorithm>(const Algorithm& chosen) {
-          if constexpr (!kRowsOnly<Algorithm>) chosen.visitStep(update, std::forward<Visitor>(visitor));
+          if constexpr (!kRowsOnly<Algorithm>) {
+            if (update.options.empty()) return chosen.visitStep(update, std::forward<Visitor>(visitor));
+            withOptions(chosen, update.options).visitStep(update, std::forward<Visitor>(visitor));
+          }
         },
         algorithm);
   }
@@ -53,9 +66,37 @@ struct Optimizer {
   void visitRowStep(const UpdateScalars& update, Visitor&& visitor) const {
     std::visit(
         [&]<class Algorithm>(const Algorithm& chosen) {
-          if constexpr (kRowsOnly<Algorithm>) chosen.visitRowStep(update, std::forward<Visitor>(visitor));
+          if constexpr (kRowsOnly<Algorithm>) {
+            if (update.options.empty()) return chosen.visitRowStep(update, std::forward<Visitor>(visitor));
+            withOptions(chosen, update.options).visitRowStep(update, std::forward<Visitor>(visitor));
+          }
         },
         algorithm);
+  }
+
+ private:
+  /// Sets number options in order; flags keep their values.
+  struct OptionSetter {
+    std::span<const double> values;
+
+    void number(OptionKey, double& value, OptionRange = {}) { value = next(); }
+    void flag(OptionKey, bool&) {}
+    void numbers(OptionKey, std::array<double, 2>& both, OptionRange) {
+      for (double& value : both) value = next();
+    }
+
+   private:
+    double next() {
+      const double value = values.front();
+      values = values.subspan(1);
+      return value;
+    }
+  };
+  template <class Algorithm>
+  static Algorithm withOptions(Algorithm algorithm, std::span<const double> values) {
+    OptionSetter setter{values};
+    algorithm.visitOptions(setter);
+    return algorithm;
   }
 };
 

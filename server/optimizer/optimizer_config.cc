@@ -10,7 +10,8 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kUpdatesMax = uint64_t{1} << 53;  // exact in JSON numbers and in double
-constexpr NumberRange kLearningRateRange{0, 1e6};
+constexpr size_t kTextMax = 4096;
+constexpr NumberRange kRateRange{kLearningRateRange.min, kLearningRateRange.max};
 
 /// Sets each option of an optimizer from the configuration; absent options keep their values.
 struct OptionFiller {
@@ -96,8 +97,7 @@ void readCosine(ConfigReader& in, Schedule& schedule, double lr) {
     in.fail("total_updates", "must be more than warmup_updates (" + std::to_string(schedule.warmupUpdates) +
                                  "), not " + std::to_string(schedule.totalUpdates));
   }
-  in.number({"lr_min", "Learning rate from `total_updates` on. At most `lr`."}, schedule.lrMin,
-            kLearningRateRange);
+  in.number({"lr_min", "Learning rate from `total_updates` on. At most `lr`."}, schedule.lrMin, kRateRange);
   if (schedule.lrMin > lr) {
     in.fail("lr_min", "must be at most lr (" + numberText(lr) + "), not " + numberText(schedule.lrMin));
   }
@@ -121,7 +121,7 @@ Schedule readSchedule(ConfigReader in, double lr) {
 }
 
 void readOptions(ConfigReader& in, Optimizer& optimizer) {
-  in.number({"lr", "Learning rate."}, optimizer.fullLearningRate, kLearningRateRange);
+  in.number({"lr", "Learning rate."}, optimizer.fullLearningRate, kRateRange);
   std::visit(
       [&in](auto& chosen) {
         OptionFiller filler{in};
@@ -149,6 +149,19 @@ Optimizer readOptimizer(ConfigReader in, OptimizerUse use) {
     in.fail("type", "'" + std::string(optimizer.name()) + "' supports embedding tables only, not tensors; " +
                         std::string(Adagrad::kName) + " supports both");
     optimizer.algorithm = Sgd{};
+  }
+  return optimizer;
+}
+
+Result<Optimizer> parseOptimizer(std::string_view text) {
+  const Error bad{ErrorCode::invalidArgument, "the trainer's optimizer is not a JSON object"};
+  if (text.size() > kTextMax) return bad;
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!json.is_object()) return bad;
+  ObjectReader document(json);
+  Optimizer optimizer = readOptimizer(document);
+  if (const Status read = document.finish(); !read.ok()) {
+    return Error{ErrorCode::invalidArgument, "the trainer's optimizer: " + read.message()};
   }
   return optimizer;
 }

@@ -15,6 +15,9 @@ enum class OptimizerUse {
 /// type for embedding tables only is an error where `use` includes tensors.
 Optimizer readOptimizer(ConfigReader in, OptimizerUse use = OptimizerUse::tensors);
 
+/// Reads what writeOptimizer() wrote; the text may be a peer's. ErrorCode::invalidArgument.
+Result<Optimizer> parseOptimizer(std::string_view text);
+
 /// Writes everything readOptimizer() needs to construct an equal optimizer.
 nlohmann::ordered_json writeOptimizer(const Optimizer& optimizer);
 

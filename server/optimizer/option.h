@@ -2,10 +2,14 @@
 
 // Plain C++ and no third-party header: .cu files include this.
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string_view>
 
 #include "common/types/host_device.h"
+#include "common/types/hyperparameters.h"
 
 namespace psd {
 
@@ -33,6 +37,8 @@ inline constexpr OptionKey kAccumulatorKey{"initial_accumulator_value",
 
 /// Range of the constant that keeps a denominator from being zero. Must not round to zero as a float.
 inline constexpr OptionRange kEpsRange{1e-30, 1};
+/// Learning rates.
+inline constexpr OptionRange kLearningRateRange{0, 1e6};
 /// Decay rates of running averages.
 inline constexpr OptionRange kDecayRange{0, 1, true};
 
@@ -57,9 +63,36 @@ struct UpdateScalars {
   /// The gradient is a difference of parameters: w ← w − g, bypassing the optimizer, whose state is
   /// unchanged.
   bool difference = false;
+  /// Hyperparameters of the push, in place of the optimizer's own; null: the optimizer's own.
+  std::shared_ptr<const Hyperparameters> pushed = {};
+  double factor = 1;  ///< of the learning rates in `pushed`
+  /// Values of the optimizer's number options, in the order of visitOptions(), in place of its own; empty:
+  /// its own. Set by forSet().
+  std::span<const double> options = {};
+
+  /// The scalars for a run of `pushed`, which keeps `options` valid.
+  UpdateScalars forSet(uint32_t set) const {
+    UpdateScalars run = *this;
+    run.learningRate = pushed->sets[set].front() * factor;
+    run.options = std::span(pushed->sets[set]).subspan(1);
+    return run;
+  }
 
   /// 1-based count of the updates in the optimizer's state: Adam's t.
   uint64_t t() const { return number - before; }
 };
+
+/// Calls `visit(scalars, begin, count)` for each run of the elements [offset, offset + count) that takes a
+/// step with the same hyperparameters.
+template <class Visit>
+void forEachRun(const UpdateScalars& update, uint64_t offset, uint64_t count, Visit&& visit) {
+  if (!update.pushed || update.difference) return visit(update, offset, count);
+  const uint64_t end = offset + count;
+  for (auto run = update.pushed->runAt(offset); offset < end && run != update.pushed->runs.end(); ++run) {
+    const uint64_t some = std::min(run->end, end) - offset;
+    if (run->set != Hyperparameters::kNoStep) visit(update.forSet(run->set), offset, some);
+    offset += some;
+  }
+}
 
 }  // namespace psd

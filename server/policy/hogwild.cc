@@ -43,7 +43,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
                                               Gradient gradient) {
   begin(shard, push);
   if (push.dropped) return Result<PushAnswer>(dropped(shard, push));
-  const UpdateScalars update = shard.scalars(push.number, staleness_.factor(push.staleness));
+  const UpdateScalars update = scalarsOf(shard, push);
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().applyChanged(lane, offset, gradient, change_, update,
@@ -86,7 +86,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& pu
 RowChange Hogwild::rowChange() const { return {.scale = change_.scale, .limit = change_.limit}; }
 
 UpdateScalars Hogwild::scalarsOf(const ParameterBlock& block, const ShardPush& push) const {
-  return block.scalars(push.number, staleness_.factor(push.staleness));
+  return block.scalars(push.number, staleness_.factor(push.staleness), push.hyperparameters);
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::createAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,

@@ -91,7 +91,9 @@ Locked::Admitted Locked::admit(ParameterBlock& block, UpdateSource& source) cons
   auto lacking = block.pushed().lacking(source);
   if (lacking.empty()) return {.refused = PushAnswer{PushOutcome::late, block.version(), staleness}};
   const uint64_t number = block.beginExclusiveUpdate();
-  return {block.scalars(number, modifiers_.staleness.factor(staleness)), std::move(lacking), {}};
+  return {block.scalars(number, modifiers_.staleness.factor(staleness), source.hyperparameters),
+          std::move(lacking),
+          {}};
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,

@@ -25,6 +25,13 @@ double weightOf(const RoundPart& part, RoundWeights weights, double lateRate) {
   return part.late == 0 ? full : full * std::pow(lateRate, static_cast<double>(part.late));
 }
 
+/// The hyperparameters of a round's update of a block: those of a part that is not late, if there is one.
+std::shared_ptr<const Hyperparameters> hyperparametersOf(const std::vector<std::shared_ptr<RoundPart>>& round,
+                                                         size_t block) {
+  const auto timely = std::ranges::find_if(round, [](const auto& part) { return part->late == 0; });
+  return (timely == round.end() ? round.front() : *timely)->hyperparameters[block];
+}
+
 }  // namespace
 
 RoundUpdater::RoundUpdater(const PolicyScope& scope, const RoundOptions& options)
@@ -254,7 +261,8 @@ kj::Promise<RoundUpdater::Outcome> RoundUpdater::applyBlocks(WorkPtr work, size_
 
 kj::Promise<Status> RoundUpdater::applyBlock(WorkPtr work, size_t index, ByteBudget::Lease space) {
   ParameterBlock& block = *blocks_[index];
-  const UpdateScalars scalars = block.scalars(block.beginExclusiveUpdate());
+  const UpdateScalars scalars =
+      block.scalars(block.beginExclusiveUpdate(), 1, hyperparametersOf(*work->round, index));
   if (index >= shards_.size()) return updateRowsOf(*work, index, scalars, std::move(space));
   if (!block.logs()) return update(work, index, scalars);
   return updateLogged(work, index, scalars, std::move(space));

@@ -20,6 +20,9 @@ struct RoundPart {
   Step step;
   std::optional<uint64_t> round;  ///< the round it was computed for; nullopt: before round 0
   uint64_t late = 0;              ///< number of rounds that closed before it arrived
+  /// By block of the parameter group; null: the optimizer's own. Alike in the parts of a round that are not
+  /// late.
+  std::vector<std::shared_ptr<const Hyperparameters>> hyperparameters;
   /// By index of the parameter group's shards and row shards; empty: not arrived yet, or not needed.
   std::vector<StagedGradient> shards;
   std::vector<StagedRows> rows;

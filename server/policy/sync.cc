@@ -14,6 +14,24 @@ constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
+/// The first difference between two trainers' hyperparameters of a block, as "lr 0.1 and 0.01"; empty: none.
+std::string describeDifference(const Optimizer& optimizer, const std::shared_ptr<const Hyperparameters>& one,
+                               const std::shared_ptr<const Hyperparameters>& other) {
+  if (one == other || (one && other && *one == *other)) return "";
+  if (!one || !other) return "one sets hyperparameters, the other leaves them to the daemon";
+  if (one->runs != other->runs || one->sets.size() != other->sets.size()) {
+    return "their parameter groups, or the parameters without a gradient, are different ones";
+  }
+  const std::vector<std::string> names = optimizer.hyperparameterNames();
+  for (size_t set = 0; set < one->sets.size(); set++) {
+    for (size_t i = 0; i < names.size(); i++) {
+      if (one->sets[set][i] == other->sets[set][i]) continue;
+      return fmt::format("{} {} and {}", names[i], one->sets[set][i], other->sets[set][i]);
+    }
+  }
+  return "";
+}
+
 /// The error for the contributors of a round that failed.
 Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& members,
                 const RoundRules& rules) {
@@ -262,7 +280,9 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution->round = round;
     contribution->shards.resize(updater_.shardCount());
     contribution->rows.resize(blocks().size() - updater_.shardCount());
+    contribution->hyperparameters.resize(blocks().size());
   }
+  contribution->hyperparameters[index] = push.hyperparameters;
   contribution->round = std::min(contribution->round, round);
   if (++contribution->arrived == blocks().size()) {
     building.erase(push.step);
@@ -299,10 +319,31 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   const uint64_t round = std::min(*contribution->round, rounds_.number());
   contribution->round = round;
   if (options_.lateRate) contribution->late = rounds_.number() - round;
+  if (contribution->late == 0) {
+    if (Status agrees = checkAgrees(*contribution); !agrees.ok()) return Result<PushAnswer>(agrees.error());
+  }
   SyncRounds::Answer answer = rounds_.contribute(session, round + contribution->late, now());
   if (answer.contribution != SyncRounds::Contribution::taken) return late;
   open_[session] = contribution;
   if (answer.end) ended = take(*std::move(answer.end));
+  return {};
+}
+
+Status Sync::checkAgrees(const Contribution& contribution) const {
+  for (const auto& [session, other] : open_) {
+    if (other->late > 0 || session == contribution.trainer.session) continue;
+    for (size_t i = 0; i < blocks().size(); i++) {
+      const std::string difference = describeDifference(
+          blocks()[i]->optimizer(), contribution.hyperparameters[i], other->hyperparameters[i]);
+      if (difference.empty()) continue;
+      return {ErrorCode::invalidArgument,
+              fmt::format(
+                  "round {}: rank {} and rank {} step differently: {}; the trainers of a round set the "
+                  "same hyperparameters, so share what a scheduler decides by, such as rank 0's loss",
+                  rounds_.number(), contribution.trainer.rank.value, other->trainer.rank.value, difference)};
+    }
+    return {};  // those in the round agree
+  }
   return {};
 }
 

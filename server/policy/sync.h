@@ -97,6 +97,8 @@ class Sync final : public UpdatePolicy, public RowPolicy, public RoundPolicy, pu
   // round that the contribution closed.
   std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
                                            std::optional<Ended>& ended);
+  // With mutex_ held: whether the hyperparameters are those of the round's other trainers.
+  Status checkAgrees(const Contribution& contribution) const;
   // With mutex_ held: removes the open round, which has ended, with its contributions.
   Ended take(RoundEnd end);
   // With mutex_ held: records statistics of a closed round.

@@ -68,12 +68,14 @@ struct ShardPush {
   Version basis;            ///< the version the gradient was computed from
   uint32_t samples = 0;     ///< number of samples behind the gradient
   uint32_t localSteps = 0;  ///< local steps taken; 0: it is the gradient of a single step
-  SharedAverage shares;     ///< other trainers whose gradients are in the average; set by the policy
-  uint64_t total = 0;       ///< elements (or rows) of the part, as declared by the trainer; for a Shard: all
-  RangeSet arrived;         ///< elements (or rows) of accepted slices, including the current one
-  uint64_t taken = 0;       ///< number of elements (or rows) that the policy has gathered, applied or dropped
-  uint64_t number = 0;      ///< the shard's update number, once the policy has started one
-  size_t known = 0;         ///< parts of this step that are already decided and will not arrive
+  /// Hyperparameters of the step, which the slices bring; null: the optimizer's own.
+  std::shared_ptr<const Hyperparameters> hyperparameters;
+  SharedAverage shares;  ///< other trainers whose gradients are in the average; set by the policy
+  uint64_t total = 0;    ///< elements (or rows) of the part, as declared by the trainer; for a Shard: all
+  RangeSet arrived;      ///< elements (or rows) of accepted slices, including the current one
+  uint64_t taken = 0;    ///< number of elements (or rows) that the policy has gathered, applied or dropped
+  uint64_t number = 0;   ///< the shard's update number, once the policy has started one
+  size_t known = 0;      ///< parts of this step that are already decided and will not arrive
   uint64_t staleness = 0;
   bool dropped = false;       ///< the policy drops the part
   GatheredGradient gathered;  ///< the slices so far, for policies that apply a shard as a whole
@@ -94,7 +96,8 @@ struct ShardPull {
 
 /// This push as the source of an update, for the log.
 inline UpdateSource sourceOf(const ShardPush& push) {
-  return {push.trainer.rank, push.samples, push.trainer.incarnation, push.step, push.basis, push.staleness};
+  return {push.trainer.rank, push.samples,   push.trainer.incarnation, push.step,
+          push.basis,        push.staleness, push.hyperparameters};
 }
 
 /// Current staleness τ: number of updates applied to the block since the version that the gradient was

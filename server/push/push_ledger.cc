@@ -231,6 +231,10 @@ Status PushLedger::checkConsistent(const SliceHead& slice) const {
     return badSlice(slice, fmt::format("the part has {} in total; an earlier slice says {}", slice.total,
                                        part->push.total));
   }
+  const auto& brought = part->push.hyperparameters;
+  if (!brought != !slice.hyperparameters || (brought && *brought != *slice.hyperparameters)) {
+    return badSlice(slice, "its hyperparameters are not those of an earlier slice");
+  }
   if (part->push.arrived.overlaps(slice.offset, slice.count)) {
     return badSlice(slice, "some of its elements have already arrived in another slice");
   }
@@ -251,6 +255,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
     part->push.basis = slice.basis;
     part->push.samples = slice.samples;
     part->push.localSteps = slice.localSteps;
+    part->push.hyperparameters = slice.hyperparameters;
   }
   newest_[slice.shard] = slice.step;
   part->push.known = decidedSiblings(slice);

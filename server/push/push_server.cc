@@ -109,13 +109,20 @@ kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   const SliceHead& head = slice.head;
+  const auto checkBrought = [&]() -> Status {
+    if (!head.hyperparameters) return {};
+    if (!takesTrainersOptimizer(home_->config().groups)) return hyperparametersRefused();
+    return checkHyperparameters(*model_, head.shard, *head.hyperparameters);
+  };
   if (slice.rows) {
     const RowIds rows = slice.rows->view();
     PSD_RETURN_IF_ERROR(
         checkRows(*model_, limits, head.shard, rows, slice.gradient.size(), head.offset, head.total));
+    PSD_RETURN_IF_ERROR(checkBrought());
     return checkRowGradient(*model_, head.shard, head.offset, rows, slice.gradient);
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, head.shard, head.offset, head.count, head.total));
+  PSD_RETURN_IF_ERROR(checkBrought());
   if (slice.ring) return {};  // checked after the copy
   return checkGradient(*model_, slice.head.shard, slice.head.offset, slice.gradient);
 }
@@ -260,6 +267,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   const uint32_t shardIndex = slice.head.shard;
   if (!part->policy) {
     part->push.trainer = trainer_;
+    if (part->push.hyperparameters) model_->noteHyperparameters(trainer_.rank);
     part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
     part->live = !ofBridge() && part->policy->properties().appliesSlices;
   }

@@ -24,6 +24,8 @@ struct SliceHead {
   uint32_t localSteps = 0;  ///< local steps that the trainer took; 0: the gradient of a single step
   uint32_t parts = 0;       ///< parts of the gradient, one per shard
   uint64_t total = 0;       ///< elements or rows in the complete part
+  /// Hyperparameters of the step in this shard; null: the optimizer's own.
+  std::shared_ptr<const Hyperparameters> hyperparameters = {};
 };
 
 /// One slice of a trainer's gradient, regardless of transport. A value type.

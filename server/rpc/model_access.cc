@@ -86,6 +86,8 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   out.setDevice(access.device.c_str());
   out.setSliceElementsMax(access.sliceElementsMax);
   out.setOutgoingBytes(access.outgoingBytes);
+  out.setOptimizer(access.optimizer.c_str());
+  out.setTakesHyperparameters(access.takesHyperparameters);
   if (access.local.period != 0) {
     auto steps = out.initLocalSteps();
     steps.setPeriod(access.local.period);

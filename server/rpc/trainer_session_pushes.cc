@@ -69,6 +69,12 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                                            std::optional<OwnedRowRuns> rows) {
   if (!gradient.ok()) return answerPush(context, service_->refused(gradient.error()));
   auto head = context.getParams().getHead();
+  std::shared_ptr<const Hyperparameters> hyperparameters;
+  if (head.hasHyperparameters()) {
+    auto read = wire::readHyperparameters(head.getHyperparameters());
+    if (!read.ok()) return answerPush(context, service_->refused(read.error()));
+    hyperparameters = *std::move(read);
+  }
   PushSlice slice{.head = {.step = Step{head.getStep()},
                            .shard = head.getShard(),
                            .offset = head.getOffset(),
@@ -77,7 +83,8 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                            .samples = head.getSamples(),
                            .localSteps = head.getLocalSteps(),
                            .parts = head.getParts(),
-                           .total = head.getTotal()},
+                           .total = head.getTotal(),
+                           .hyperparameters = std::move(hyperparameters)},
                   .gradient = *gradient,
                   .rows = std::move(rows),
                   .ring = std::move(deviceRing)};

@@ -39,6 +39,7 @@ Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader pa
                        .codec = printable(wire::textIn(params.getCodec())),
                        .pullCodec = printable(wire::textIn(params.getPullCodec())),
                        .averages = params.getAverages(),
+                       .optimizer = std::string(wire::textIn(params.getOptimizer())),
                        .bridges = params.getBridges(),
                        .owner = caller.identity(),
                        .asker = caller.described()};

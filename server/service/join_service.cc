@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "server/config/agreed_codecs.h"
+#include "server/config/codecs_config.h"
+#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 namespace {
@@ -38,6 +40,14 @@ Status JoinService::agree(Candidate& candidate) const {
   const DaemonConfig& config = loop_->config();
   PSD_ASSIGN_OR_RETURN(const AgreedCodecs agreed,
                        agreeOnCodecs(config, candidate.codec, candidate.pullCodec));
+  if (!candidate.optimizer.empty() && takesTrainersOptimizer(config.groups)) {
+    PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(candidate.optimizer));
+    std::vector<GroupConfig> groups = config.groups;
+    adoptOptimizers(groups, std::vector<Optimizer>(groups.size(), optimizer));
+    if (Status fits = checkPushCodec(*agreed.push, groups); !fits.ok()) {
+      return {fits.error().code, "pushes: " + fits.message()};
+    }
+  }
   if (allReduceOf(config.groups) && !candidate.averages) {
     return {ErrorCode::invalidArgument,
             "policy " + describePolicies(config.groups) +

@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "server/optimizer/optimizer_config.h"
+
 namespace psd {
 
 namespace {
@@ -19,6 +21,12 @@ std::vector<uint32_t> groupsWithout(const ParameterStore& store, const std::vect
   return empty;
 }
 
+/// The optimizer of trainers' gradients in the last group, as JSON; empty where they take local steps.
+std::string optimizerOf(const ServedModel& model, const DaemonConfig& config) {
+  if (config.groups.back().policy.plan.local) return "";
+  return writeOptimizer(model.store->optimizer(static_cast<uint32_t>(config.groups.size() - 1))).dump();
+}
+
 }  // namespace
 
 ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
@@ -27,6 +35,8 @@ ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
           .sliceElementsMax = config.limits.sliceBytes / sizeof(float),
           .outgoingBytes = config.limits.outgoingBytes,
           .local = config.groups.back().policy.local,
+          .optimizer = optimizerOf(model, config),
+          .takesHyperparameters = takesTrainersOptimizer(config.groups),
           .allReduce = allReduceOf(config.groups),
           .rules = config.daemons.rules,
           .emptyGroups = groupsWithout(*model.store, config.groups)};

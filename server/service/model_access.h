@@ -18,6 +18,8 @@ struct ModelAccess {
   uint64_t sliceElementsMax = 0;
   uint64_t outgoingBytes = 0;               ///< limit on queued answers of one connection
   LocalSteps local;                         ///< period 0: none
+  std::string optimizer;                    ///< JSON
+  bool takesHyperparameters = false;        ///< with pushes
   std::optional<AllReduceTerms> allReduce;  ///< nothing: trainers push their gradients
   // If several daemons serve the model:
   std::string rules;  ///< see DaemonsConfig

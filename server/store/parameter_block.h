@@ -48,9 +48,15 @@ class ParameterBlock {
     begun_.store(number, std::memory_order_relaxed);
     return number;
   }
-  /// The optimizer's inputs for update `number`: the scheduled learning rate times `factor`.
-  UpdateScalars scalars(uint64_t number, double factor = 1) const {
-    return {number, optimizer().learningRate(number) * factor, stateSince_.value};
+  /// The optimizer's inputs for update `number`: the push's hyperparameters, or else the optimizer's own,
+  /// with the learning rate times `factor`.
+  UpdateScalars scalars(uint64_t number, double factor = 1,
+                        std::shared_ptr<const Hyperparameters> pushed = nullptr) const {
+    return {.number = number,
+            .learningRate = optimizer().learningRate(number) * factor,
+            .before = stateSince_.value,
+            .pushed = std::move(pushed),
+            .factor = factor};
   }
   /// The version at which the optimizer state was last initialized.
   Version stateSince() const { return stateSince_; }

@@ -24,6 +24,8 @@ struct UpdateSource {
   Step step;
   Version basis;  ///< version from which the gradient was computed
   uint64_t staleness = 0;
+  /// Of the push; null: the optimizer's own. Not recorded with the source, but with the update.
+  std::shared_ptr<const Hyperparameters> hyperparameters = {};
 
   bool isShare() const { return step == Step{}; }
 };

@@ -351,11 +351,23 @@ uint32_t Channel::partsOf(const PushRequest& request) const {
   return static_cast<uint32_t>(parts);
 }
 
+std::shared_ptr<const std::vector<Hyperparameters>> Channel::hyperparametersOf(
+    const PushRequest& request) const {
+  if (!request.hyperparameters) return nullptr;
+  auto ofBlock = std::make_shared<std::vector<Hyperparameters>>();
+  for (const ShardRange& shard : terms_.plan.shards) {
+    ofBlock->push_back(request.hyperparameters->elements.part(shard.begin, shard.count));
+  }
+  ofBlock->resize(terms_.blockCount(), request.hyperparameters->tables);
+  return ofBlock;
+}
+
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
   const bool rowsOnly = request.gradient.empty();
   // Under allreduce the trainer that pushes the average has no rows to push with it.
   const bool tensorsOnly = !rowsOnly && !request.rows && terms_.allReduce.timeout.count() > 0;
   request.parts = partsOf(request);
+  request.ofBlock = hyperparametersOf(request);
   return connection_.call(
       [this, rowsOnly, tensorsOnly, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
         if (!connection_.canPush()) {

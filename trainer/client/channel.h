@@ -119,6 +119,8 @@ class Channel {
   void watchNotice(uint64_t move = 0);
   /// Number of parts of the gradient.
   uint32_t partsOf(const PushRequest& request) const;
+  /// The hyperparameters of a push by shard, then by row shard; null: it brings none.
+  std::shared_ptr<const std::vector<Hyperparameters>> hyperparametersOf(const PushRequest& request) const;
   /// The slices of the arena that this connection carries, of one fragment or of all.
   std::vector<Slice> carriedOf(std::optional<uint32_t> fragment) const;
   /// Limit on unanswered slices of these; grows with `grown`.

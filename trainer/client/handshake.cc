@@ -140,6 +140,8 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));
   terms.device = printable(wire::textIn(access.getDevice()));
+  terms.optimizer = wire::textIn(access.getOptimizer());
+  terms.takesHyperparameters = access.getTakesHyperparameters();
   terms.rules.text = wire::textIn(access.getRules());
   for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
   PSD_RETURN_IF_ERROR(readAllReduce(access, terms.allReduce));
@@ -255,6 +257,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
     request.setPullCodec(join.codecs.pull.c_str());
     request.setAverages(join.averages);
     request.setBridges(join.bridges);
+    request.setOptimizer(join.optimizer.c_str());
     wire::writeModel(model, request.initModel());
     auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
     for (kj::uint i = 0; i < held.size(); i++) {

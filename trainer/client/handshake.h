@@ -31,6 +31,7 @@ struct JoinRequest {
   CodecRequest codecs;
   std::vector<HeldSamples> held;  ///< assigned to it by this daemon or a previous one
   bool averages = false;          ///< ClientOptions::averages
+  std::string optimizer = {};     ///< ClientOptions::optimizer
   bool bridges = false;           ///< ClientOptions::bridges
   uint64_t move = 0;              ///< number of the move that brought the model here; 0: none
   /// JoinAnswer::sliceElements of the last join: unanswered pushes are resent in the same slices. 0: none.

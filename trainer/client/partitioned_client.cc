@@ -322,8 +322,13 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
   PartialPushToAll::Parts parts;
   for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;
+    GradientInfo part = behind;
+    if (part.hyperparameters) {
+      part.hyperparameters = std::make_shared<const ModelHyperparameters>(
+          part.hyperparameters->part(partition.begin, partition.count));
+    }
     parts.push_back(
-        {i, daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count), behind,
+        {i, daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count), part,
                                           places.of(i, basis), rowsOf(rows, static_cast<uint32_t>(i)))});
   }
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));

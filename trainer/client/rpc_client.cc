@@ -187,6 +187,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
                                                            .samples = behind.samples,
                                                            .localSteps = behind.localSteps,
                                                            .fragment = behind.fragment,
+                                                           .hyperparameters = behind.hyperparameters,
                                                            .basis = basis,
                                                            .rows = std::move(rows),
                                                            .onDevice = onDevice_});

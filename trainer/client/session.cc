@@ -83,6 +83,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
                       {rejoining ? info_.codec : options_.codec, options_.pullCodec},
                       {},
                       options_.averages,
+                      options_.optimizer,
                       options_.bridges,
                       movedFrom_.move,
                       joined_.sliceElements};
@@ -235,6 +236,8 @@ JoinInfo Session::describe() {
     info.allReduce = terms.allReduce;
     rules_ = terms.rules;
     info.device = terms.device;
+    info.optimizer = terms.optimizer;
+    info.takesHyperparameters = terms.takesHyperparameters;
     info.shards = terms.plan.shards;
     info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
     info.rowShardCount = static_cast<uint32_t>(terms.rowShards.size());

@@ -134,6 +134,8 @@ void bindAnswers(nb::module_& m) {
       .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
       .def_ro("world_size", &JoinInfo::worldSize)
       .def_ro("connections", &JoinInfo::connections)
+      .def_ro("optimizer", &JoinInfo::optimizer)
+      .def_ro("takes_hyperparameters", &JoinInfo::takesHyperparameters)
       .def("__repr__", [](const JoinInfo& info) { return describe(info); });
   nb::class_<PullInfo>(m, "PullInfo", "The result of a pull.")
       .def_prop_ro("versions", [](const PullInfo& info) { return numbersOf(info.versions); })
@@ -250,24 +252,56 @@ void bindFragments(nb::module_& m) {
       .def_prop_ro("late", [](PythonFragments& own) { return own.progress().late; });
 }
 
+/// Hyperparameters of a push, shared with pushes in progress. Immutable.
+struct PythonHyperparameters {
+  /// Throws unless the sets have equal sizes and the runs name them; −1: no step.
+  PythonHyperparameters(const std::vector<std::vector<double>>& sets,
+                        const std::vector<std::pair<uint64_t, int64_t>>& runs,
+                        const std::vector<int64_t>& tables) {
+    auto made = std::make_shared<ModelHyperparameters>();
+    for (const std::vector<double>& set : sets) {
+      if (set.empty() || set.size() != sets.front().size()) {
+        check(Status(ErrorCode::invalidArgument, "sets of hyperparameters have equal sizes, at least 1"));
+      }
+    }
+    made->elements.sets = made->tables.sets = sets;
+    const auto setOf = [&](int64_t set) {
+      if (set < -1 || set >= static_cast<int64_t>(sets.size())) {
+        check(Status(ErrorCode::invalidArgument, fmt::format("there is no set {} of hyperparameters", set)));
+      }
+      return set < 0 ? Hyperparameters::kNoStep : static_cast<uint32_t>(set);
+    };
+    for (const auto& [end, set] : runs) made->elements.append(end, setOf(set));
+    for (size_t i = 0; i < tables.size(); i++) made->tables.append(i + 1, setOf(tables[i]));
+    made->tables = made->tables.part(0, tables.size());
+    shared = std::move(made);
+  }
+  std::shared_ptr<const ModelHyperparameters> shared;
+};
+
 PushArguments pushOf(nb::handle gradient, uint32_t samples, std::vector<uint64_t> basis,
-                     const PythonRows* rows, uint32_t localSteps) {
-  return {gradient, {samples, localSteps}, std::move(basis), rows};
+                     const PythonRows* rows, uint32_t localSteps,
+                     const PythonHyperparameters* hyperparameters) {
+  PushArguments arguments{gradient, {samples, localSteps}, std::move(basis), rows};
+  if (hyperparameters) arguments.behind.hyperparameters = hyperparameters->shared;
+  return arguments;
 }
 
 PushInfo push(PythonClient& client, nb::handle gradient, uint32_t samples, std::vector<uint64_t> basis,
-              const PythonRows* rows, uint32_t localSteps) {
-  return client.push(pushOf(gradient, samples, std::move(basis), rows, localSteps));
+              const PythonRows* rows, uint32_t localSteps, const PythonHyperparameters* hyperparameters) {
+  return client.push(pushOf(gradient, samples, std::move(basis), rows, localSteps, hyperparameters));
 }
 
 PythonPending<PushInfo> beginPush(PythonClient& client, nb::handle gradient, uint32_t samples,
-                                  std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
-  return client.beginPush(pushOf(gradient, samples, std::move(basis), rows, localSteps));
+                                  std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps,
+                                  const PythonHyperparameters* hyperparameters) {
+  return client.beginPush(pushOf(gradient, samples, std::move(basis), rows, localSteps, hyperparameters));
 }
 
 PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_t samples,
-                              std::vector<uint64_t> basis, const PythonRows* rows) {
-  return client.partialPush({gradient, samples, std::move(basis), rows});
+                              std::vector<uint64_t> basis, const PythonRows* rows,
+                              const PythonHyperparameters* hyperparameters) {
+  return client.partialPush(pushOf(gradient, samples, std::move(basis), rows, 0, hyperparameters));
 }
 
 /// Replaces the flags that an error of credentials names by Python's arguments.
@@ -287,7 +321,8 @@ Status withArgumentNames(const Status& status) {
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, uint32_t window,
                uint64_t chunk, std::string codec, std::string pullCodec, bool acceptLostRows,
-               nb::object onEvent, std::optional<std::string> token, CredentialFlags files, int cudaDevice) {
+               std::string optimizer, nb::object onEvent, std::optional<std::string> token,
+               CredentialFlags files, int cudaDevice) {
   ClientOptions options;
   files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
@@ -298,6 +333,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
     nb::module_::import_("warnings").attr("warn")(warning);
   }
   options.servers = std::move(servers);
+  options.optimizer = std::move(optimizer);
   options.connectTimeout = milliseconds("connect_timeout", connectTimeout);
   options.retryTimeout = milliseconds("retry_timeout", retryTimeout);
   options.transport = transportOf(transport);
@@ -326,10 +362,15 @@ void bindCredentials(nb::module_& m) {
 }
 
 void bindClient(nb::module_& m) {
+  nb::class_<PythonHyperparameters>(m, "Hyperparameters",
+                                    "Hyperparameters of an optimizer step, by runs of elements.")
+      .def(nb::init<const std::vector<std::vector<double>>&, const std::vector<std::pair<uint64_t, int64_t>>&,
+                    const std::vector<int64_t>&>(),
+           "sets"_a, "runs"_a, "tables"_a);
   nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
            "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "accept_lost_rows"_a,
-           "on_event"_a.none(), "token"_a.none(), "files"_a, "cuda_device"_a)
+           "optimizer"_a, "on_event"_a.none(), "token"_a.none(), "files"_a, "cuda_device"_a)
       .def(
           "join",
           [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,
@@ -340,16 +381,17 @@ void bindClient(nb::module_& m) {
       .def("observe", &PythonClient::observe, "model"_a)
       .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none())
       .def("begin_pull", &PythonClient::beginPull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
-      .def("push", &push, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(), "local_steps"_a)
+      .def("push", &push, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(), "local_steps"_a,
+           "hyperparameters"_a.none())
       .def("begin_push", &beginPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
-           "local_steps"_a, nb::keep_alive<0, 1>())
+           "local_steps"_a, "hyperparameters"_a.none(), nb::keep_alive<0, 1>())
       .def(
           "round_due",
           [](PythonClient& client, uint64_t version) { return client.roundDue(Version{version}); },
           "version"_a, nb::keep_alive<0, 1>())
       .def("fragments", &PythonClient::fragments, "parameters"_a, "spare"_a, nb::keep_alive<0, 1>())
       .def("partial_push", &partialPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
-           nb::keep_alive<0, 1>())
+           "hyperparameters"_a.none(), nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
       .def(
           "take_samples",

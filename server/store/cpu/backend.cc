@@ -73,7 +73,7 @@ class CpuStorage : public ShardStorage {
              Done done) override {
     if (!gradient.codec()) {
       racyApply(optimizer_, update, offset, gradient.size(), weights_, gradient.values().data(), slots_);
-    } else if (gradient.codec()->entryCount(gradient.bytes(), gradient.size()) &&
+    } else if (gradient.codec()->entryCount(gradient.bytes(), gradient.size()) && !update.pushed &&
                optimizer_.zerosChangeNothing()) {
       applyEntries(offset, gradient, update);
     } else {

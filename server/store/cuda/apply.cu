@@ -96,19 +96,34 @@ void launchStep(const Step& step, const Change& change, const DeviceSlice& slice
   }
 }
 
+/// The operands of `count` weights from element `begin` on; a gradient in a code has no parts.
+DeviceSlice partOf(DeviceSlice slice, uint64_t begin, uint64_t count) {
+  const uint64_t at = begin - slice.offset;
+  slice.offset = begin;
+  slice.count = count;
+  if (!slice.code) slice.gradient = static_cast<const float*>(slice.gradient) + at;
+  if (slice.change && slice.change->pulled) slice.change->pulled += at;
+  if (slice.change && slice.change->meanSquare) slice.change->meanSquare += at;
+  return slice;
+}
+
 }  // namespace
 
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream) {
   cudaGetLastError();  // clears the error of an earlier call
-  optimizer.visitStep(update, [&]<class Step>(const Step& step) {
-    constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
-    if (slice.change) {
-      launchStep(step, *slice.change, slice, stream, kSlots);
-    } else {
-      launchStep(step, NoChange{}, slice, stream, kSlots);
-    }
-  });
+  forEachRun(update, slice.offset, slice.count,
+             [&](const UpdateScalars& run, uint64_t begin, uint64_t count) {
+               const DeviceSlice part = partOf(slice, begin, count);
+               optimizer.visitStep(run, [&]<class Step>(const Step& step) {
+                 constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
+                 if (part.change) {
+                   launchStep(step, *part.change, part, stream, kSlots);
+                 } else {
+                   launchStep(step, NoChange{}, part, stream, kSlots);
+                 }
+               });
+             });
   return cudaGetLastError();
 }
 

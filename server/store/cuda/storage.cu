@@ -138,15 +138,15 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
     if (gradient.onDevice()) return stepInPlace(lane, offset, gradient, change, update);
     const Codec* const codec = gradient.codec();
     const auto entries = codec ? codec->entryCount(gradient.bytes(), gradient.size()) : std::nullopt;
-    if (entries && change.none() && optimizer_.zerosChangeNothing()) {
+    if (entries && change.none() && !update.pushed && optimizer_.zerosChangeNothing()) {
       return stepAtEntries(lane, offset, gradient, *entries, update, staged);
     }
     if (change.adaptive && !change.pulled.empty()) PSD_RETURN_IF_ERROR(makeMeanSquares());
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
     const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
     // One copy of the encoded gradient suffices, unless the pulled weights are needed too, which are as large
-    // as the decoded gradient.
-    if (code && fits && change.pulled.empty()) {
+    // as the decoded gradient, or runs of it take different steps.
+    if (code && fits && change.pulled.empty() && !update.pushed) {
       return stepInCode(lane, offset, gradient, *code, change, update, staged);
     }
     // Zeros have an effect under this optimizer, and a kernel cannot locate the other values in this code:

@@ -92,8 +92,11 @@ void RowShard::apply(const RowIds& rows, std::span<const float> gradients, const
     const Table& of = *find(run.table);
     const size_t values = ids.size() * of.rows->dim();
     const size_t before = missed != nullptr ? missed->size() : 0;
-    const uint64_t known = of.rows->applyGuarded(ids, gradients.subspan(at, values), change, update,
-                                                 of.rowSteps, version, missed);
+    uint64_t known = ids.size();
+    forEachRun(update, run.table, 1, [&](const UpdateScalars& scalars, uint64_t, uint64_t) {
+      known = of.rows->applyGuarded(ids, gradients.subspan(at, values), change, scalars, of.rowSteps, version,
+                                    missed);
+    });
     for (size_t i = before; missed != nullptr && i < missed->size(); i++) (*missed)[i] += first;
     of.counts->pushed += known;
     at += values;

@@ -14,6 +14,7 @@
 #include "common/plan/shard_plan.h"
 #include "common/status/status.h"
 #include "common/types/all_reduce.h"
+#include "common/types/hyperparameters.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
@@ -98,6 +99,11 @@ struct ClientOptions {
   /// Whether this trainer averages gradients with others where the daemon's policy requires it
   /// (JoinInfo::allReduce, formAveragingGroup()); a trainer that does not is rejected there.
   bool averages = false;
+  /// The trainer's optimizer, as JSON in the form of the configuration's key `optimizer`; empty: the
+  /// daemon's. Trains the model if this trainer creates it and the configuration has no optimizer; otherwise
+  /// the join fails (invalidArgument) unless the model's optimizer is the same
+  /// (JoinInfo::takesHyperparameters: of the same type and flags).
+  std::string optimizer;
   /// Whether this client is the bridge of the daemon's machine and not a trainer: see Client::progress(). Its
   /// Membership is ignored.
   bool bridges = false;
@@ -142,13 +148,15 @@ struct JoinInfo {
   LocalSteps local;                   ///< whether trainers take local steps, and what they then push
   /// In order, of all daemons; under LocalSteps::fragments `group` is the fragment.
   std::vector<ShardRange> shards;
-  AllReduceTerms allReduce;       ///< how trainers average gradients; without a timeout they do not
-  ModelSpec model;                ///< that the daemon serves; of several daemons, all of it
-  uint64_t daemon = 0;            ///< random number of the daemon's process; 0 for a reader
-  std::vector<uint64_t> daemons;  ///< `daemon` of each of several daemons; empty for a reader
-  Rank rank;                      ///< assigned to the trainer
-  uint32_t worldSize = 0;         ///< ranks are below it
-  uint32_t connections = 1;       ///< in use
+  AllReduceTerms allReduce;           ///< how trainers average gradients; without a timeout they do not
+  ModelSpec model;                    ///< that the daemon serves; of several daemons, all of it
+  uint64_t daemon = 0;                ///< random number of the daemon's process; 0 for a reader
+  std::vector<uint64_t> daemons;      ///< `daemon` of each of several daemons; empty for a reader
+  Rank rank;                          ///< assigned to the trainer
+  uint32_t worldSize = 0;             ///< ranks are below it
+  uint32_t connections = 1;           ///< in use
+  std::string optimizer;              ///< of the model, as JSON in the form of the configuration's key
+  bool takesHyperparameters = false;  ///< whether pushes may bring hyperparameters
 };
 
 /// sum = the larger of the two, element by element.
@@ -248,6 +256,8 @@ struct GradientInfo {
   uint32_t localSteps = 0;  ///< taken by the trainer; 0: the gradient of one step
   /// Under LocalSteps::fragments, the only fragment of the push; empty: all.
   std::optional<uint32_t> fragment = {};
+  /// Of the optimizer's step, where JoinInfo::takesHyperparameters; null: the daemon's.
+  std::shared_ptr<const ModelHyperparameters> hyperparameters = {};
 };
 
 /// A call in progress. `wait()` blocks the calling thread and returns the answer, once; it may be called

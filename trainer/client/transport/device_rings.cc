@@ -52,15 +52,16 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
   if (Status fits = ring.pushes.checkSlice(bytes); !fits.ok()) return SlicePushed{.status = std::move(fits)};
   RingPlaces::Place place = ring.pushes.take();
   auto copied = copies_.copy(ring.at(place), values.values.data(), bytes);
-  return copied.then([this, place = std::move(place), &push,
-                      slice](Status status) mutable -> kj::Promise<SlicePushed> {
-    if (status.ok() && closed_) status = *closed_;
-    if (status.ok()) {
-      return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(kPushCall), push, slice);
-    }
-    place.release();
-    return SlicePushed{.status = std::move(status)};
-  });
+  return copied.then(
+      [this, place = std::move(place), &push, slice](Status status) mutable -> kj::Promise<SlicePushed> {
+        if (status.ok() && closed_) status = *closed_;
+        if (status.ok()) {
+          return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(pushCall(push, slice)),
+                        push, slice);
+        }
+        place.release();
+        return SlicePushed{.status = std::move(status)};
+      });
 }
 
 kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& slice, std::span<float> into) {

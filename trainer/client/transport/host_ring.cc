@@ -31,7 +31,8 @@ kj::Promise<SlicePushed> HostRing::push(const PushRequest& push, const Slice& sl
   RingPlaces::Place place = places_.take();
   // Plain stores: the daemon reads the place soon, from a cache that both share.
   std::memcpy(memory_->data() + place.at(), values.values.data(), bytes);
-  return pushAt(std::move(place), connection_.trainer().pushSharedRequest(kPushCall), push, slice);
+  return pushAt(std::move(place), connection_.trainer().pushSharedRequest(pushCall(push, slice)), push,
+                slice);
 }
 
 }  // namespace psd

@@ -34,7 +34,7 @@ std::shared_ptr<const void> MessageTransport::expect(uint64_t pull, ShardId shar
 
 kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const Slice& slice,
                                                 const SliceValues& values) {
-  auto request = connection_.trainer().pushRequest(kPushCall);
+  auto request = connection_.trainer().pushRequest(pushCall(push, slice));
   describe(request.initHead(), push, slice);
   if (values.owner) connection_.stream().pin(values.values.data(), values.owner);
   request.adoptGradient(
@@ -47,7 +47,7 @@ kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, 
                                                        std::string_view codec,
                                                        std::span<const std::byte> bytes,
                                                        std::shared_ptr<const void> owner) {
-  auto request = connection_.trainer().pushRequest(kPushCall);
+  auto request = connection_.trainer().pushRequest(pushCall(push, slice));
   describe(request.initHead(), push, slice);
   request.setCodec(std::string(codec).c_str());
   request.setCount(static_cast<uint32_t>(slice.count));

@@ -10,8 +10,16 @@
 
 namespace psd {
 
-/// Words of a push without its gradient, so that the message has one segment.
-inline constexpr capnp::MessageSize kPushCall{25, 0};
+/// Hyperparameters that a push brings for a shard; null: none.
+inline const Hyperparameters* hyperparametersOf(const PushRequest& push, const Slice& slice) {
+  return push.ofBlock ? &(*push.ofBlock)[slice.shard.value] : nullptr;
+}
+
+/// Size of a push without its gradient, so that the message has one segment.
+inline capnp::MessageSize pushCall(const PushRequest& push, const Slice& slice) {
+  const Hyperparameters* const hyperparameters = hyperparametersOf(push, slice);
+  return {26 + (hyperparameters ? wire::wordsOf(*hyperparameters) : 0), 0};
+}
 
 /// Sets the fields of a push other than the place of its gradient.
 inline void describe(schema::PushHead::Builder head, const PushRequest& push, const Slice& slice) {
@@ -24,6 +32,9 @@ inline void describe(schema::PushHead::Builder head, const PushRequest& push, co
   head.setLocalSteps(push.localSteps);
   head.setParts(push.parts);
   head.setTotal(slice.total);
+  if (const auto* const brought = hyperparametersOf(push, slice)) {
+    wire::writeHyperparameters(*brought, head.initHyperparameters());
+  }
 }
 
 inline PushOutcome outcomeOf(schema::PushOutcome outcome) {

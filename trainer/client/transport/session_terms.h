@@ -41,6 +41,8 @@ struct SessionTerms {
   LocalSteps localSteps;
   AllReduceTerms allReduce;
   std::string policy, device;  ///< human-readable
+  std::string optimizer;       ///< JSON; see JoinInfo
+  bool takesHyperparameters = false;
   ModelRules rules;
 
   /// Parts of a gradient, and versions of a pull: one per shard.

@@ -9,6 +9,7 @@
 #include <kj/async.h>
 
 #include "common/status/status.h"
+#include "common/types/hyperparameters.h"
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
 #include "trainer/client/api/row_batch.h"
@@ -21,9 +22,12 @@ struct PushRequest {
   Step step;
   std::span<const float> gradient;
   uint32_t samples = 0;
-  uint32_t localSteps = 0;                    ///< see GradientInfo
-  std::optional<uint32_t> fragment = {};      ///< the only fragment that it contains; empty: all
-  uint32_t parts = 0;                         ///< shards that the gradient has a part of; set by the channel
+  uint32_t localSteps = 0;                ///< see GradientInfo
+  std::optional<uint32_t> fragment = {};  ///< the only fragment that it contains; empty: all
+  uint32_t parts = 0;                     ///< shards that the gradient has a part of; set by the channel
+  std::shared_ptr<const ModelHyperparameters> hyperparameters = {};  ///< see GradientInfo
+  /// `hyperparameters` by shard, then by row shard; set by the channel.
+  std::shared_ptr<const std::vector<Hyperparameters>> ofBlock = {};
   std::vector<Version> basis;                 ///< per shard; 0 where it is too short
   std::shared_ptr<const RowBatch> rows = {};  ///< with their gradients; null: the gradient has none
   bool onDevice = false;                      ///< whether `gradient` is in ClientOptions::cudaDevice's memory

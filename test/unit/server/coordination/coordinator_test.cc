@@ -26,7 +26,7 @@ const ModelSpec kOther{"other", {{"w", DType::f32, {9}}}};
 /// A hosting side without parameters, which records the calls. Owned by one thread.
 class FakeHosting final : public Hosting {
  public:
-  kj::Promise<Status> provideModel(ModelSpec model) override {
+  kj::Promise<Status> provideModel(ModelSpec model, std::string) override {
     if (hosted && hosted->signature() != model.signature()) {
       return Status(ErrorCode::modelMismatch, "another model");
     }

@@ -1,0 +1,72 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace psd {
+
+/// Hyperparameters of one optimizer step, by runs of consecutive elements (of a gradient, of a shard) or of
+/// consecutive tables. They come with a push and replace those of the configuration. A value type.
+struct Hyperparameters {
+  /// Its elements take no step: neither weights nor optimizer state change.
+  static constexpr uint32_t kNoStep = UINT32_MAX;
+
+  struct Run {
+    uint64_t end = 0;  ///< the element after the run, which starts where the previous one ends
+    uint32_t set = 0;  ///< index into `sets`, or kNoStep
+    bool operator==(const Run&) const = default;
+  };
+
+  /// Each: the learning rate, then the optimizer's number options in the order of its declaration.
+  std::vector<std::vector<double>> sets;
+  std::vector<Run> runs;  ///< by rising `end`
+
+  bool operator==(const Hyperparameters&) const = default;
+
+  /// Appends elements up to `end`; adjacent runs of one set become one.
+  void append(uint64_t end, uint32_t set) {
+    if (!runs.empty() && runs.back().set == set) {
+      runs.back().end = end;
+    } else {
+      runs.push_back({end, set});
+    }
+  }
+  /// The first run that ends after element `at`; end() if there is none.
+  std::vector<Run>::const_iterator runAt(uint64_t at) const {
+    return std::upper_bound(runs.begin(), runs.end(), at,
+                            [](uint64_t element, const Run& run) { return element < run.end; });
+  }
+  /// Those of `count` elements from `begin` on, relative to `begin`, with the sets in use alone.
+  Hyperparameters part(uint64_t begin, uint64_t count) const {
+    Hyperparameters found;
+    std::map<uint32_t, uint32_t> numbers;
+    for (auto run = runAt(begin); run != runs.end() && count > 0; ++run) {
+      uint32_t set = kNoStep;
+      if (run->set != kNoStep) {
+        const auto [known, isNew] = numbers.emplace(run->set, static_cast<uint32_t>(found.sets.size()));
+        if (isNew) found.sets.push_back(sets[run->set]);
+        set = known->second;
+      }
+      found.append(std::min(run->end - begin, count), set);
+      if (run->end >= begin + count) break;
+    }
+    return found;
+  }
+};
+
+/// Hyperparameters of a step of a whole model. A value type.
+struct ModelHyperparameters {
+  Hyperparameters elements;  ///< by runs of the arena's elements, which cover it
+  Hyperparameters tables;    ///< by runs of the model's tables, which cover them
+
+  /// Those of `count` elements from `begin` on, as if these were the whole model.
+  ModelHyperparameters part(uint64_t begin, uint64_t count) const {
+    return {elements.part(begin, count), tables};
+  }
+};
+
+}  // namespace psd
