@@ -89,6 +89,10 @@ class AssignedSampler(torch.utils.data.Sampler[list[int]]):
         """Called before gradients are set to zero."""
         self._skipped = self._skipped or bool(self._pending) and self._optimizer._has_non_finite_gradient()
 
+    def _before_discard(self) -> None:
+        """Called before gradients are discarded that no step() has pushed."""
+        self._skipped = bool(self._pending)
+
     def _before_step(self) -> int | None:
         """Called when a push starts. Returns its number of samples; None: they were not assigned by the daemon."""
         self._skipped = False

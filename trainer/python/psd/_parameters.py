@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -15,6 +14,7 @@ from .errors import InvalidArgument
 class TrainsServed(Protocol):
     """A trainer of a model whose parameters a daemon serves."""
 
+    _module: torch.nn.Module
     _parameters: dict[str, torch.nn.Parameter]
     """The served parameters."""
     _unserved: dict[str, torch.nn.Parameter]
@@ -71,24 +71,3 @@ def check_requires_grad(trainer: TrainsServed) -> None:
     for key, parameter in trainer._unserved.items():
         if parameter.requires_grad:
             raise InvalidArgument(f"parameter '{key}' requires a gradient now, and is not in the daemon's model: unfreeze it {made}")
-
-
-class LoadRefused:
-    """A hook of a module's load_state_dict() that rejects values for served parameters, since the daemon would not get
-    them. In a copied or unpickled module, which is not served, it accepts everything. `consequence`: what would happen
-    to the values."""
-
-    def __init__(self, trainer: TrainsServed | None = None, consequence: str = ""):
-        self._trainer = weakref.ref(trainer) if trainer is not None else None
-        self._consequence = consequence
-
-    def __reduce__(self) -> Any:
-        return LoadRefused, ()
-
-    def __call__(self, module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
-        trainer = self._trainer() if self._trainer is not None else None
-        served = {id(parameter) for parameter in trainer._parameters.values()} if trainer is not None else ()
-        for key, parameter in module.named_parameters(remove_duplicate=False):
-            if id(parameter) in served and prefix + key in state_dict:
-                raise InvalidArgument(f"load_state_dict() of '{prefix}{key}': {self._consequence}; load before the "
-                                      f"psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or close() it first")
