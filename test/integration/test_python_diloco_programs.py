@@ -129,9 +129,13 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
         def another_layer(model):
             model[2] = nn.Linear(16, 1)
 
+        def one_more_layer(model):
+            model.append(nn.Linear(1, 1))
+
         (x, y), = batches(1)
         for change, words in ((as_bfloat16, "parameter '0.weight' is torch.bfloat16"), (of_another_shape, r"parameter '2.bias' has shape \(2,\) now"),
-                              (another_layer, "parameter '2.weight' was replaced in the module")):
+                              (another_layer, "parameter '2.weight' was replaced in the module"),
+                              (one_more_layer, "parameter '3.weight' was added to the module")):
             for options in ({}, {"fragments": 2}):
                 with self.subTest(words, **options):
                     daemon, model = self.diloco(**options), make_model()
@@ -141,7 +145,6 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
                     change(model)
                     with self.assertRaisesRegex(psd.InvalidArgument, words):
                         inner.step()
-                        learner.sync()
                     with self.assertRaisesRegex(psd.InvalidArgument, words):
                         learner.close()
                     self.assertEqual(daemon.status()["trainers"], [])

@@ -15,6 +15,7 @@ import processes
 import served_models
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import psd
 import psd.torch
@@ -186,6 +187,37 @@ print(faults())
             self.assertEqual(optimizer.client.step, before, "nothing was pushed")
             parameter.requires_grad_(not parameter.requires_grad)
             train(model, optimizer)
+
+    def test_a_parameter_that_is_added_replaced_or_removed_later_is_noticed(self):
+        def add(model):
+            model.append(nn.Linear(1, 1))
+
+        def replace(model):
+            model[2].weight = nn.Parameter(torch.zeros(1, 16))
+
+        def remove(model):
+            del model[2]
+
+        for change, message in ((add, "parameter '3.weight' was added to the module, and is not in the daemon's model"),
+                                (replace, "parameter '2.weight' was replaced in the module"),
+                                (remove, "parameter '2.weight' was removed in the module")):
+            with self.subTest(message):
+                model = make_model()
+                optimizer = self.served(model)
+                train(model, optimizer)
+                change(model)
+                with self.assertRaisesRegex(psd.InvalidArgument, f"^{message}: close.. this psd.torch.Optimizer") as noticed:
+                    optimizer.step()
+                self.assertNotIn("\n", str(noticed.exception))
+                self.assertEqual(optimizer.client.step, 20, "nothing was pushed")
+        model = make_model()
+        optimizer = self.served(model)
+        model.append(nn.Linear(1, 1).requires_grad_(False))
+        prune.identity(model[0], "weight")  # another name of the same parameter
+        train(model, optimizer)
+        model[3].requires_grad_(True)
+        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '3.weight' was added"):
+            optimizer.step()
 
     def test_gradients_leave_while_the_backward_pass_runs(self):
         left = {}

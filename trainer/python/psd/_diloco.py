@@ -14,7 +14,7 @@ from . import _arguments, _psd, _served
 from ._embedding import tables_of
 from ._loads import Loads
 from ._pace import Pace
-from ._parameters import check_dtypes, check_requires_grad, check_shapes, parameters_of
+from ._parameters import check_dtypes, check_module, check_shapes, layout_of, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, log_replaced
 from .errors import InvalidArgument, NonFinite
@@ -96,6 +96,7 @@ class DiLoCo(Training):
         self.inner_optimizer = inner_optimizer = _hooked_optimizer(inner_optimizer)
         self._module = model
         self._parameters, self._unserved = parameters_of(model)
+        self._layout = layout_of(model)
         if tables := tables_of(model):
             raise InvalidArgument(f"the model has a psd.torch.Embedding, of table '{tables[0].name}', whose rows learners do not have: "
                                   "psd.torch.DiLoCo is for models without tables, psd.torch.Optimizer for those with")
@@ -261,18 +262,9 @@ class DiLoCo(Training):
         self._note_versions()
 
     def _check_parameters(self) -> None:
-        check_requires_grad(self)
+        check_module(self)
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
-
-    def _check_module(self) -> None:
-        """Checks before an exchange: the parameters, and that they still belong to the module."""
-        self._check_parameters()
-        there = {id(parameter) for parameter in self._module.parameters()}
-        for key, parameter in self._parameters.items():
-            if id(parameter) not in there:
-                raise InvalidArgument(f"parameter '{key}' was replaced in the module after the learner was made, which still trains the previous "
-                                      "one: close() this learner, and make another for the module as it is")
 
     def _undo_loads(self) -> dict[str, torch.Tensor]:
         """Restores the learner's values. Returns those that were loaded."""
@@ -293,7 +285,6 @@ class DiLoCo(Training):
                 return
 
     def _exchange(self, last: bool) -> None:
-        self._check_module()
         if loaded := self._undo_loads():
             self._loads.log(loaded, "this exchange restores the learner's values")
         with torch.no_grad():

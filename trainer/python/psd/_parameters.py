@@ -19,6 +19,8 @@ class TrainsServed(Protocol):
     """The served parameters."""
     _unserved: dict[str, torch.nn.Parameter]
     """The parameters that were frozen at construction."""
+    _layout: list[int]
+    """The layout_of() the module at construction."""
 
 
 def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.nn.Parameter]]:
@@ -61,9 +63,18 @@ def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[s
                                   "shape before the first trainer joins, at a daemon that has no model yet")
 
 
-def check_requires_grad(trainer: TrainsServed) -> None:
-    """Rejects parameters that were frozen or unfrozen after `trainer` was made: a frozen one would be pushed as
-    unchanged, and an unfrozen one would not be shared with other trainers."""
+def layout_of(module: torch.nn.Module) -> list[int]:
+    """The identities of a module's parameters in a fixed order, several times where it has them several times."""
+    parameters = [id(parameter) for parameter in module._parameters.values()]
+    for child in module._modules.values():
+        if child is not None:
+            parameters += layout_of(child)
+    return parameters
+
+
+def check_module(trainer: TrainsServed) -> None:
+    """Rejects parameters that were added, replaced, removed, frozen or unfrozen after `trainer` was made: a removed or
+    frozen one would be pushed as unchanged, and an added or unfrozen one would not be shared with other trainers."""
     made = f"before the psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or set requires_grad back"
     for key, parameter in trainer._parameters.items():
         if not parameter.requires_grad:
@@ -71,3 +82,17 @@ def check_requires_grad(trainer: TrainsServed) -> None:
     for key, parameter in trainer._unserved.items():
         if parameter.requires_grad:
             raise InvalidArgument(f"parameter '{key}' requires a gradient now, and is not in the daemon's model: unfreeze it {made}")
+    if layout_of(trainer._module) != trainer._layout:
+        _check_layout(trainer)
+
+
+def _check_layout(trainer: TrainsServed) -> None:
+    remedy = f"close() this psd.torch.{type(trainer).__name__}, and make another of the module as it is, at a daemon that has no model yet"
+    there, known = dict(trainer._module.named_parameters()), {*trainer._layout}
+    ids = {id(parameter) for parameter in there.values()}
+    for key, parameter in trainer._parameters.items():
+        if id(parameter) not in ids:
+            raise InvalidArgument(f"parameter '{key}' was {'replaced' if key in there else 'removed'} in the module: {remedy}")
+    for key, parameter in there.items():
+        if parameter.requires_grad and id(parameter) not in known:
+            raise InvalidArgument(f"parameter '{key}' was added to the module, and is not in the daemon's model: {remedy}")

@@ -20,7 +20,7 @@ from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
 from ._loads import Loads
 from ._numbers import Defaults, Group
-from ._parameters import check_dtypes, check_kinds, check_requires_grad, check_shapes, parameters_of
+from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
 from ._training import Training
 from ._watch import Watch, is_shared
@@ -225,7 +225,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Checks what may have changed since the last step."""
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
-        check_requires_grad(self)
+        check_module(self)
         if ([id(group) for group in self.param_groups] != [id(group) for group in self._groups]
                 or [id(parameter) for group in self._groups for parameter in group["params"]] != self._grouped):
             raise InvalidArgument("param_groups was replaced, or its parameters are others, which the daemon does not have: make a "
@@ -359,6 +359,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         if overlap:
             self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
                             for key, parameter in self._parameters.items()]
+        self._layout = layout_of(model)
         self._loads = Loads(self)
         self._hooks.append(self._loads)
 
