@@ -8,6 +8,7 @@ from . import _install  # noqa: F401, before all else
 
 import atexit
 import dataclasses
+import functools
 import inspect
 import logging
 import os
@@ -208,6 +209,9 @@ class Client:
         self.versions: list[int] = []
         """The version of each shard in the last pull: by default the basis of gradients."""
         self._trains = False
+        self._open_reader = functools.partial(Client, servers, connect_timeout=connect_timeout, retry_timeout=retry_timeout, transport=transport,
+                                              window=window, chunk=chunk, on_event=on_event, token=token, token_file=token_file,
+                                              tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
         self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
                                  "accept_lost_rows": bool(accept_lost_rows)}

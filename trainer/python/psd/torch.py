@@ -18,10 +18,12 @@ from . import _arguments, _cuda, _psd, _served
 from ._assigned_sampler import AssignedSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
+from ._embedding_bag import EmbeddingBag
 from ._loads import Loads
 from ._numbers import Defaults, Group
 from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
+from ._row_reader import RowReader
 from ._training import Training
 from ._watch import Watch, is_shared
 from .client import Client, ClientOptions, Model, log_replaced
@@ -30,7 +32,7 @@ from .errors import Error, InvalidArgument
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AssignedSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
+__all__ = ["AssignedSampler", "DiLoCo", "Embedding", "EmbeddingBag", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
 _Flat = np.ndarray | torch.Tensor
@@ -284,15 +286,16 @@ class Optimizer(Training, torch.optim.Optimizer):
         for hook in self._hooks:
             hook.remove()
         self._abandon_push()
+        reader = RowReader(self.model, self.client)
         for table in self._lookups:
-            table.detach()
+            table.detach(reader)
         _served.release(self, self._parameters)
 
     def _restore(self) -> None:
         """Undoes the changes of _attach() to the model."""
-        self._detach()
         for table in self._lookups:
             table.restore()
+        self._detach()
         for parameter, values, gradient in self._before:
             parameter.data, parameter.grad = values, gradient
 
