@@ -26,9 +26,10 @@ class AssignedSampler(torch.utils.data.Sampler[list[int]]):
             …
             optimizer.step()                                                # after each batch, with its number of samples
 
-    Each batch needs one step(). If GradScaler skips the step because the gradient was not finite, the batch is
-    repeated, but not with `ahead`, since the next one has been fetched by then. Used by the thread that makes the
-    steps.
+    There is no len(), since the number of batches depends on the other trainers. Each batch needs one step(). If
+    GradScaler skips the step because the gradient was not finite, or step() discards the gradient because values were
+    loaded, the batch is repeated, but not with `ahead`, since the next one has been fetched by then. Used by the thread
+    that makes the steps.
     """
 
     def __init__(self, optimizer: Optimizer, data: Sized | int, batch_size: int, epochs: int, *, shuffle: bool = True,
