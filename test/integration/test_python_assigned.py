@@ -149,7 +149,10 @@ class PythonDealt(processes.ProcessTest):
         for arguments, message in (((data, 0, 1), "batch_size of at least 1, not 0"), ((0, 1, 1), "data of at least 1, not 0")):
             with self.assertRaisesRegex(psd.InvalidArgument, message):
                 psd.torch.AssignedSampler(optimizer, *arguments)
-        batches = iter(psd.torch.AssignedSampler(optimizer, data, 4, 1))
+        sampler = psd.torch.AssignedSampler(optimizer, data, 4, 1)
+        with self.assertRaises(TypeError):  # by which frameworks find that the number of batches is unknown
+            len(DataLoader(data, batch_sampler=sampler))
+        batches = iter(sampler)
         next(batches)
         model(torch.randn(1, 4)).mean().backward()
         with self.assertRaisesRegex(psd.Error, r"the previous batch had no step\(\)"):

@@ -375,6 +375,22 @@ del c
         self.assertEqual(float(LINE.views(values)["weight"][0]), 20)
         self.assertEqual(set(events), {"broke", "back"})
 
+    def test_a_rank_that_this_process_has_itself_is_named(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        client.join(LINE, LINE.zeros(), 0, 1)
+        for rank, world_size in ((None, None), (0, 1)):  # as by a notebook's cell that is run again
+            with self.assertRaisesRegex(psd.RankTaken, r"; this process itself has rank 0: close\(\) the optimizer, learner or client") as taken:
+                self.client(daemon).join(LINE, LINE.zeros(), rank, world_size)
+            self.assertNotIn("\n", str(taken.exception))
+        child = os.fork()
+        if child == 0:  # has not joined itself
+            os._exit(len(psd.client._joined))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        client.leave()
+        client.close()
+        self.client(daemon).join(LINE, LINE.zeros(), 0, 1)
+
     def test_without_a_world_size_anywhere_it_is_alone(self):
         with unittest.mock.patch.dict("os.environ"):
             for name in ("RANK", "WORLD_SIZE"):

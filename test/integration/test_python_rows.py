@@ -341,8 +341,7 @@ class PythonRows(processes.ProcessTest):
         model.load_state_dict({}, strict=False)
         optimizer.close()
         model.load_state_dict(copied.state_dict())
-        with self.assertRaisesRegex(psd.InvalidArgument, r"'e': the psd.torch.Optimizer of its model is closed.*before close\(\)"):
-            model(ids)
+        model(ids)
         again = self.served(model)
         self.assertEqual(model(ids).shape, (4, 1))
         again.close()

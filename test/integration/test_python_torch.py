@@ -1,7 +1,6 @@
 """psd.torch.Optimizer: the same steps as a local optimizer, and other features that PyTorch programs use."""
 
 import contextlib
-import copy
 import io
 import logging
 import os
@@ -16,6 +15,7 @@ import processes
 import served_models
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import psd
 import psd.torch
@@ -41,18 +41,6 @@ def train(model, optimizer, clip=None, parts=1):
         if clip:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-
-
-class Whole(nn.Module):
-    """With parameters that are served, frozen ones and buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.norm, self.frozen = make_model(), nn.BatchNorm1d(1), nn.Linear(1, 1)
-        self.frozen.requires_grad_(False)
-
-    def forward(self, x):
-        return self.frozen(self.norm(self.body(x)))
 
 
 class PythonTorch(served_models.ServedTest):
@@ -184,31 +172,6 @@ print(faults())
         self.assert_same(again, local)
         self.assertTrue(other._info.initialized_model)
 
-    def test_values_that_the_next_pull_would_undo_are_not_loaded(self):
-        model, other = Whole(), Whole()
-        nn.init.ones_(other.body[0].weight)
-        nn.init.ones_(other.frozen.weight)
-        optimizer = self.served(model)
-        before = {key: value.clone() for key, value in model.state_dict().items()}
-        for module, loaded in ((model, other), (model.body, other.body), (model.body[0], other.body[0])):
-            with self.assertRaisesRegex(psd.InvalidArgument, r"load_state_dict\(\) of '[\w.]+': the daemon has its values") as refused:
-                module.load_state_dict(loaded.state_dict())
-            self.assertNotIn("\n", str(refused.exception))
-        for key, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, before[key]), f"{key}: nothing is loaded in part")
-        model.frozen.load_state_dict(other.frozen.state_dict())  # this trainer's own
-        model.load_state_dict({"norm.running_mean": torch.ones(1)}, strict=False)
-        self.assertEqual((float(model.frozen.weight), float(model.norm.running_mean)), (1, 1))
-        copied, saved = copy.deepcopy(model), io.BytesIO()
-        copied.load_state_dict(other.state_dict())
-        torch.save(model, saved)
-        saved.seek(0)
-        torch.load(saved, weights_only=False).load_state_dict(other.state_dict())
-        train(model, optimizer)
-        optimizer.close()
-        model.load_state_dict(other.state_dict())
-        self.assertTrue(torch.equal(model.body[0].weight, other.body[0].weight))
-
     def test_a_parameter_that_is_frozen_or_unfrozen_later_is_noticed(self):
         model = make_model()
         model[2].bias.requires_grad_(False)
@@ -224,6 +187,37 @@ print(faults())
             self.assertEqual(optimizer.client.step, before, "nothing was pushed")
             parameter.requires_grad_(not parameter.requires_grad)
             train(model, optimizer)
+
+    def test_a_parameter_that_is_added_replaced_or_removed_later_is_noticed(self):
+        def add(model):
+            model.append(nn.Linear(1, 1))
+
+        def replace(model):
+            model[2].weight = nn.Parameter(torch.zeros(1, 16))
+
+        def remove(model):
+            del model[2]
+
+        for change, message in ((add, "parameter '3.weight' was added to the module, and is not in the daemon's model"),
+                                (replace, "parameter '2.weight' was replaced in the module"),
+                                (remove, "parameter '2.weight' was removed in the module")):
+            with self.subTest(message):
+                model = make_model()
+                optimizer = self.served(model)
+                train(model, optimizer)
+                change(model)
+                with self.assertRaisesRegex(psd.InvalidArgument, f"^{message}: close.. this psd.torch.Optimizer") as noticed:
+                    optimizer.step()
+                self.assertNotIn("\n", str(noticed.exception))
+                self.assertEqual(optimizer.client.step, 20, "nothing was pushed")
+        model = make_model()
+        optimizer = self.served(model)
+        model.append(nn.Linear(1, 1).requires_grad_(False))
+        prune.identity(model[0], "weight")  # another name of the same parameter
+        train(model, optimizer)
+        model[3].requires_grad_(True)
+        with self.assertRaisesRegex(psd.InvalidArgument, "^parameter '3.weight' was added"):
+            optimizer.step()
 
     def test_gradients_leave_while_the_backward_pass_runs(self):
         left = {}

@@ -371,6 +371,7 @@ class PythonValues(served_models.ServedTest):
             saved.seek(0)
             with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.Tanh]):
                 self.assert_same(torch.load(saved), model)
+            self.assertNotIn(b"psd", saved.getvalue())
 
     def test_what_cannot_be_served_is_refused_by_its_name(self):
         for model, message in ((nn.LazyLinear(2), "parameter 'weight' has no shape yet"),

@@ -26,9 +26,10 @@ class AssignedSampler(torch.utils.data.Sampler[list[int]]):
             …
             optimizer.step()                                                # after each batch, with its number of samples
 
-    Each batch needs one step(). If GradScaler skips the step because the gradient was not finite, the batch is
-    repeated, but not with `ahead`, since the next one has been fetched by then. Used by the thread that makes the
-    steps.
+    There is no len(), since the number of batches depends on the other trainers. Each batch needs one step(). If
+    GradScaler skips the step because the gradient was not finite, or step() discards the gradient because values were
+    loaded, the batch is repeated, but not with `ahead`, since the next one has been fetched by then. Used by the thread
+    that makes the steps.
     """
 
     def __init__(self, optimizer: Optimizer, data: Sized | int, batch_size: int, epochs: int, *, shuffle: bool = True,
@@ -88,6 +89,10 @@ class AssignedSampler(torch.utils.data.Sampler[list[int]]):
     def _before_zero_grad(self) -> None:
         """Called before gradients are set to zero."""
         self._skipped = self._skipped or bool(self._pending) and self._optimizer._has_non_finite_gradient()
+
+    def _before_discard(self) -> None:
+        """Called before gradients are discarded that no step() has pushed."""
+        self._skipped = bool(self._pending)
 
     def _before_step(self) -> int | None:
         """Called when a push starts. Returns its number of samples; None: they were not assigned by the daemon."""

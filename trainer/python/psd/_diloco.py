@@ -12,8 +12,9 @@ import torch
 
 from . import _arguments, _psd, _served
 from ._embedding import tables_of
+from ._loads import Loads
 from ._pace import Pace
-from ._parameters import LoadRefused, check_dtypes, check_requires_grad, check_shapes, parameters_of
+from ._parameters import check_dtypes, check_module, check_shapes, layout_of, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, log_replaced
 from .errors import InvalidArgument, NonFinite
@@ -71,10 +72,11 @@ class DiLoCo(Training):
     The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
     must be float32. The first learner's values initialize the model; later learners adopt the model's values, which the
     logger "psd" reports. An exchange pushes the parameters as they are, even if code outside the optimizer has
-    changed them: clipping of weights and constraints count as trained, which the logger reports once. Until close() the
-    module's load_state_dict() is rejected for served parameters, and so are steps and exchanges after a parameter was
-    frozen, unfrozen, replaced, or has got another type or shape. Buffers and the inner optimizer's state stay local to
-    each learner, across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
+    changed them: clipping of weights and constraints count as trained, which the logger reports once. Values of
+    load_state_dict() stay until the next step or sync(), for evaluation: it restores the learner's, logs a warning, and
+    a step without a closure does nothing else. Steps and exchanges are rejected after a parameter was frozen, unfrozen,
+    replaced, or has got another type or shape. Buffers and the inner optimizer's state stay local to each learner,
+    across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
     """
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
@@ -94,6 +96,7 @@ class DiLoCo(Training):
         self.inner_optimizer = inner_optimizer = _hooked_optimizer(inner_optimizer)
         self._module = model
         self._parameters, self._unserved = parameters_of(model)
+        self._layout = layout_of(model)
         if tables := tables_of(model):
             raise InvalidArgument(f"the model has a psd.torch.Embedding, of table '{tables[0].name}', whose rows learners do not have: "
                                   "psd.torch.DiLoCo is for models without tables, psd.torch.Optimizer for those with")
@@ -116,6 +119,7 @@ class DiLoCo(Training):
         self._call: types.FrameType | None = None  # of the optimizer's step(), while it runs
         self._versions: list[int] = []  # of the parameters, after the last step or exchange
         self._warned_of_changes = False
+        self._discards = False  # the optimizer's step has no gradients, and does not count
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # The parameters as of the last exchange, or during one the learner's, with which a daemon that lost its model is
         # initialized; and a spare array.
@@ -191,11 +195,18 @@ class DiLoCo(Training):
             self._exchange(last=True)
 
     def close(self) -> None:
-        """Exchanges the remaining steps, leaves and closes the connection. The model keeps its parameters."""
+        """Exchanges the remaining steps, leaves and closes the connection. The model keeps its parameters, or those that
+        load_state_dict() has loaded since the last step."""
+        loaded: dict[str, torch.Tensor] = {}
         try:
+            if not self._closed:
+                loaded = self._undo_loads()
             self.sync()
         finally:
             self._detach()
+            with torch.no_grad():
+                for key, values in loaded.items():
+                    self._parameters[key].copy_(values)
             super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -241,8 +252,8 @@ class DiLoCo(Training):
         _served.claim(self, self._parameters)
         self._hooks += [self.inner_optimizer.register_step_pre_hook(self._before_step),
                         self.inner_optimizer.register_step_post_hook(self._after_step)]
-        refused = LoadRefused(self, "the next exchange would push the jump to these values as if this learner had trained it")
-        self._hooks += _served.refuse_loading(self._module, refused)
+        self._loads = Loads(self)
+        self._hooks.append(self._loads)
 
     @torch.no_grad()
     def _adopt(self) -> None:
@@ -251,18 +262,14 @@ class DiLoCo(Training):
         self._note_versions()
 
     def _check_parameters(self) -> None:
-        check_requires_grad(self)
+        check_module(self)
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
 
-    def _check_module(self) -> None:
-        """Checks before an exchange: the parameters, and that they still belong to the module."""
+    def _undo_loads(self) -> dict[str, torch.Tensor]:
+        """Restores the learner's values. Returns those that were loaded."""
         self._check_parameters()
-        there = {id(parameter) for parameter in self._module.parameters()}
-        for key, parameter in self._parameters.items():
-            if id(parameter) not in there:
-                raise InvalidArgument(f"parameter '{key}' was replaced in the module after the learner was made, which still trains the previous "
-                                      "one: close() this learner, and make another for the module as it is")
+        return self._loads.undo(self._versions)
 
     def _note_versions(self) -> None:
         self._versions = [parameter._version for parameter in self._parameters.values()]
@@ -278,7 +285,8 @@ class DiLoCo(Training):
                 return
 
     def _exchange(self, last: bool) -> None:
-        self._check_module()
+        if loaded := self._undo_loads():
+            self._loads.log(loaded, "this exchange restores the learner's values")
         with torch.no_grad():
             for key, parameter in self._parameters.items():
                 if not torch.isfinite(self._values_of[key].copy_(parameter.detach())).all():
@@ -309,10 +317,15 @@ class DiLoCo(Training):
             frame = frame.f_back
         return frame is not None
 
-    def _before_step(self, *_: object) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._call is not None and self._is_nested():
             return
-        self._check_parameters()
+        self._discards = False
+        if loaded := self._undo_loads():
+            self._loads.log(loaded, "this step restores the learner's values and uses no gradient that was computed before it")
+            for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+                parameter.grad = None
+            self._discards = kwargs.get("closure", args[1] if len(args) > 1 else None) is None
         self._warn_of_changes()
         if self._lr_lambda is not None:
             self._set_rates()
@@ -322,6 +335,9 @@ class DiLoCo(Training):
         if self._call is not None and self._is_nested():
             return
         self._call = None
+        if self._discards:
+            self._note_versions()
+            return
         found = getattr(optimizer, "found_inf", None)  # of a GradScaler, for an optimizer that skips the step itself
         if found is None or not bool(found):
             self._stepped()

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from . import _arguments, _psd
+from ._row_reader import NOTHING, RowReader, RowSource
 from .client import Client, Table
 from .errors import InvalidArgument
 
-_NOTHING = np.zeros(0, np.float32)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -28,30 +28,36 @@ def eager(function: _Function) -> _Function:
 
 class Embedding(torch.nn.Module):
     """Like nn.Embedding, but the table is at the daemon, and ids are any 64-bit integers. Each forward pass pulls the
-    rows it uses; step() of the model's psd.torch.Optimizer pushes their gradients. Usable while that optimizer exists
-    and is not closed. Modules with the same name share a table.
+    rows it uses; step() of the model's psd.torch.Optimizer pushes their gradients. Usable while that optimizer exists,
+    and after its close(), when a forward pass reads the current rows over a connection of its own and gradients of rows
+    are discarded. Modules with the same name share a table.
 
     The parameter `rows` holds the rows of a step and their gradients, from the first backward pass until step() or
     zero_grad(); otherwise it is empty. So clipping, a GradScaler, or a loop over model.parameters() treats rows like
     any other parameter. A state_dict() does not include rows."""
 
-    def __init__(self, name: str, dim: int, *, initial: str = "uniform", scale: float = 0.01, seed: int = 1):
-        """`initial`, `scale`, `seed`: the initial values of rows, see psd.Table."""
+    def __init__(self, name: str, dim: int, *, padding_idx: int | None = None, initial: str = "uniform", scale: float = 0.01, seed: int = 1):
+        """`padding_idx`: an id whose row is zeros here, whatever the table has, and gets no gradient; any integer of 64
+        bits, also a negative one. `initial`, `scale`, `seed`: the initial values of rows, see psd.Table."""
         super().__init__()
+        self.padding_idx = None if padding_idx is None else _arguments.integer("padding_idx", padding_idx, -1 << 63, (1 << 63) - 1)
         self.table = Table(name, _arguments.count("dim", dim), initial, scale, seed)
         self.rows = torch.nn.Parameter(torch.empty(0, dim))
-        self._source: weakref.ref[TableRows] | None = None
+        self._source: RowSource | None = None
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows for an int64 tensor of ids of any shape, as [*ids.shape, dim]. A negative id stands for the unsigned
         number with the same bits."""
-        source = self._source() if self._source is not None else None
+        return torch.nn.functional.embedding(*self._look_up(ids))
+
+    def _look_up(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        source = self._source.rows() if self._source is not None else None
         if source is None:
             raise InvalidArgument(f"embedding '{self.table.name}' has no daemon: make a psd.torch.Optimizer of the model first")
-        return source.look_up(ids, self.rows)
+        return source.look_up(ids, self.rows, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return f"{self.table.name!r}, dim={self.table.dim}"
+        return f"{self.table.name!r}, dim={self.table.dim}" + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the connection and without the rows of the current step."""
@@ -120,6 +126,8 @@ class TableRows:
         self._before = [(module, module.rows, module._source) for module in modules]
         self.parameter = modules[0].rows
         self._client: Client | None = None
+        self._reader: RowReader | None = None  # after detach()
+        self._source = RowSource(self)
         self._passes: list[weakref.ref[_ReadRows]] = []  # of this step; kept alive by their autograd graphs
         self._summed: _ReadRows | None = None  # the rows of the parameter, while it has gradients
         self._step = 0
@@ -129,6 +137,9 @@ class TableRows:
 
     def attach(self, client: Client) -> None:
         self._client = client
+        for _, _, source in self._before:  # of an optimizer that is closed
+            if source is not None and (rows := source.rows()) is not None and rows._reader is not None:
+                rows._reader.close()
         needs_gradient = self.parameter.requires_grad
         self.parameter.requires_grad_()
         self._handle = self.parameter.register_hook(functools.partial(_reject_loss, self.name))  # no reference to self or the client
@@ -136,19 +147,22 @@ class TableRows:
         self.parameter.requires_grad_(needs_gradient)
         for module in self._modules:
             module.rows = self.parameter
-            module._source = weakref.ref(self)
+            module._source = self._source
         self.end_step()
 
-    def detach(self) -> None:
-        """Detaches from the daemon: no more rows can be read."""
+    def detach(self, reader: RowReader) -> None:
+        """Detaches from the daemon: `reader` reads rows from now on, and their gradients are discarded."""
         if self._client is not None:
             self.end_step()
+            self._reader = reader
+            self._source.keep()
         self._client = None
+        self._modules, self._before = [], []
         if self._handle is not None:
             self._handle.remove()
 
     def restore(self) -> None:
-        """Restores the modules as they were before attach()."""
+        """Restores the modules as they were before attach(); before detach()."""
         for module, rows, source in self._before:
             module.rows, module._source = rows, source
 
@@ -166,27 +180,39 @@ class TableRows:
         self.parameter.data = torch.empty(0, self.dim, device=self.parameter.device)
 
     @eager
-    def look_up(self, ids: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """The rows of `ids`, for a module with this parameter: the table's own, or that of a copy, whose gradients are
-        discarded."""
+    def look_up(self, ids: torch.Tensor, parameter: torch.nn.Parameter, padding: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows, each once, and the place of each of `ids` among them, for a module with this parameter: the table's own,
+        or that of a copy, whose gradients are discarded. `padding`: an id whose row is zeros, the last one; None: there
+        is none."""
         _arguments.instance(f"ids of table '{self.name}'", ids, torch.Tensor, "a tensor of integers")
         if ids.dtype.is_floating_point or ids.dtype.is_complex:
             raise TypeError(f"ids of table '{self.name}' are integers, not {ids.dtype}")
-        if self._client is None:
-            raise InvalidArgument(f"embedding '{self.name}': the psd.torch.Optimizer of its model is closed, and rows stay at the "
-                                  "daemon: use the model before close(), or make a psd.torch.Optimizer of it again")
-        rows = self._client.rows()
-        rows.make([(self.name, ids.detach().reshape(-1).to("cpu", torch.int64).contiguous())])
-        seen = self._read(rows, ids.device)
+        given = ids.detach().to("cpu", torch.int64)
+        used = None if padding is None else given != padding
+        seen, places = self._rows_of((given if used is None else given[used]).reshape(-1).contiguous(), ids.device)
         leaf = seen.values
         if torch.is_grad_enabled() and parameter.requires_grad:
             leaf = leaf.detach().requires_grad_()
-            if parameter is self.parameter:
+            if parameter is self.parameter and self._client is not None:
                 self._check_recomputation()
                 self._passes.append(weakref.ref(seen))
                 leaf.register_post_accumulate_grad_hook(functools.partial(self._accumulate, seen))
-        places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
-        return torch.nn.functional.embedding(places, leaf).view(*ids.shape, self.dim)
+        if used is not None:
+            places = torch.full_like(given, len(leaf)).masked_scatter_(used, places)
+            leaf = torch.cat([leaf, leaf.new_zeros(1, self.dim)])
+        return places.view(ids.shape).to(ids.device), leaf
+
+    def _rows_of(self, ids: torch.Tensor, device: torch.device) -> tuple[_ReadRows, torch.Tensor]:
+        """Reads rows; returns them, and the place of each of `ids` among them."""
+        if self._client is not None:
+            rows = self._client.rows()
+            rows.make([(self.name, ids)])
+            seen = self._read(rows, device)
+        else:
+            assert self._reader is not None
+            rows = self._reader.read(self.name, ids)
+            seen = _ReadRows(rows.ids(self.name), torch.from_numpy(rows.values(self.name)).to(device), [], self._step)
+        return seen, torch.from_numpy(rows.places(0).copy()).to(torch.int64)
 
     def take(self) -> Rows | None:
         """The rows of the step with their gradients; None if there are none."""
@@ -214,7 +240,7 @@ class TableRows:
             if not len(left):
                 break
         if len(left) or not len(ids):
-            versions = _oldest(versions, self._client.begin_pull(_NOTHING, rows).wait().versions)
+            versions = _oldest(versions, self._client.begin_pull(NOTHING, rows).wait().versions)
         values = torch.from_numpy(rows.values(self.name)).to(device)
         for places, seen, found in known:
             values[torch.from_numpy(places).to(device)] = seen.values[torch.from_numpy(found).to(seen.values.device)].to(device)

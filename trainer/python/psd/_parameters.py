@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -15,10 +14,13 @@ from .errors import InvalidArgument
 class TrainsServed(Protocol):
     """A trainer of a model whose parameters a daemon serves."""
 
+    _module: torch.nn.Module
     _parameters: dict[str, torch.nn.Parameter]
     """The served parameters."""
     _unserved: dict[str, torch.nn.Parameter]
     """The parameters that were frozen at construction."""
+    _layout: list[int]
+    """The layout_of() the module at construction."""
 
 
 def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.nn.Parameter]]:
@@ -61,9 +63,18 @@ def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[s
                                   "shape before the first trainer joins, at a daemon that has no model yet")
 
 
-def check_requires_grad(trainer: TrainsServed) -> None:
-    """Rejects parameters that were frozen or unfrozen after `trainer` was made: a frozen one would be pushed as
-    unchanged, and an unfrozen one would not be shared with other trainers."""
+def layout_of(module: torch.nn.Module) -> list[int]:
+    """The identities of a module's parameters in a fixed order, several times where it has them several times."""
+    parameters = [id(parameter) for parameter in module._parameters.values()]
+    for child in module._modules.values():
+        if child is not None:
+            parameters += layout_of(child)
+    return parameters
+
+
+def check_module(trainer: TrainsServed) -> None:
+    """Rejects parameters that were added, replaced, removed, frozen or unfrozen after `trainer` was made: a removed or
+    frozen one would be pushed as unchanged, and an added or unfrozen one would not be shared with other trainers."""
     made = f"before the psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or set requires_grad back"
     for key, parameter in trainer._parameters.items():
         if not parameter.requires_grad:
@@ -71,24 +82,17 @@ def check_requires_grad(trainer: TrainsServed) -> None:
     for key, parameter in trainer._unserved.items():
         if parameter.requires_grad:
             raise InvalidArgument(f"parameter '{key}' requires a gradient now, and is not in the daemon's model: unfreeze it {made}")
+    if layout_of(trainer._module) != trainer._layout:
+        _check_layout(trainer)
 
 
-class LoadRefused:
-    """A hook of a module's load_state_dict() that rejects values for served parameters, since the daemon would not get
-    them. In a copied or unpickled module, which is not served, it accepts everything. `consequence`: what would happen
-    to the values."""
-
-    def __init__(self, trainer: TrainsServed | None = None, consequence: str = ""):
-        self._trainer = weakref.ref(trainer) if trainer is not None else None
-        self._consequence = consequence
-
-    def __reduce__(self) -> Any:
-        return LoadRefused, ()
-
-    def __call__(self, module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
-        trainer = self._trainer() if self._trainer is not None else None
-        served = {id(parameter) for parameter in trainer._parameters.values()} if trainer is not None else ()
-        for key, parameter in module.named_parameters(remove_duplicate=False):
-            if id(parameter) in served and prefix + key in state_dict:
-                raise InvalidArgument(f"load_state_dict() of '{prefix}{key}': {self._consequence}; load before the "
-                                      f"psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or close() it first")
+def _check_layout(trainer: TrainsServed) -> None:
+    remedy = f"close() this psd.torch.{type(trainer).__name__}, and make another of the module as it is, at a daemon that has no model yet"
+    there, known = dict(trainer._module.named_parameters()), {*trainer._layout}
+    ids = {id(parameter) for parameter in there.values()}
+    for key, parameter in trainer._parameters.items():
+        if id(parameter) not in ids:
+            raise InvalidArgument(f"parameter '{key}' was {'replaced' if key in there else 'removed'} in the module: {remedy}")
+    for key, parameter in there.items():
+        if parameter.requires_grad and id(parameter) not in known:
+            raise InvalidArgument(f"parameter '{key}' was added to the module, and is not in the daemon's model: {remedy}")

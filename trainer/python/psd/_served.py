@@ -1,9 +1,7 @@
-"""Registry of the PyTorch parameters that an optimizer or learner of this process serves, and hooks on their
-modules."""
+"""Registry of the PyTorch parameters that an optimizer or learner of this process serves."""
 
 from __future__ import annotations
 
-import collections
 import os
 import weakref
 from collections.abc import Mapping
@@ -12,7 +10,6 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ._parameters import LoadRefused
 from .errors import InvalidArgument
 
 _trainers: Any = WeakIdKeyDictionary()  # by parameter: the process that serves it, and a weak reference to its optimizer or learner
@@ -54,22 +51,3 @@ def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
     for parameter in parameters.values():
         if trainer_of(parameter) is trainer:
             del _trainers[parameter]
-
-
-class _LocalHooks(collections.OrderedDict[int, Any]):
-    """A module's hooks. Copies and pickles omit psd's hooks: a copy is not served, and torch.load() reads it without
-    psd."""
-
-    def __reduce__(self) -> Any:
-        others = [(key, hook) for key, hook in self.items() if not isinstance(getattr(hook, "hook", hook), LoadRefused)]
-        return collections.OrderedDict, (others,) if others else ()
-
-
-def refuse_loading(model: torch.nn.Module, refused: LoadRefused) -> list[Any]:
-    """Makes load_state_dict() of the model and its modules call `refused` first. Returns the hooks, for the caller to
-    remove."""
-    for module in model.modules():
-        hooks = module._load_state_dict_pre_hooks
-        if not isinstance(hooks, _LocalHooks):
-            module._load_state_dict_pre_hooks = _LocalHooks(hooks)
-    return [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]

@@ -33,7 +33,8 @@ class Watch:
         self._window = max(_WINDOW, len(flat) // _PARTS)
         self._step = 0
         self._kept = b""
-        self._versions: list[int] = []
+        self.versions: list[int] = []
+        """The parameters' version counters after the pull."""
         self._flat_memory = [value.data_ptr() for value in value_of.values()]
         self._memory: list[int] = []
         self._own: list[str] = []  # parameters with memory of their own that no other process writes
@@ -45,7 +46,7 @@ class Watch:
         """Records that the parameters hold the values of a pull."""
         self._step += 1
         self._kept = self._sample()
-        self._versions = [parameter._version for parameter in self._parameters.values()]
+        self.versions = [parameter._version for parameter in self._parameters.values()]
 
     def changed(self) -> str | None:
         """The name of a parameter whose compared values differ from those after the pull; None if there is none."""
@@ -68,9 +69,9 @@ class Watch:
     def written(self) -> list[str]:
         """The names of parameters that PyTorch has written since the pull, whether or not their values changed."""
         versions = [parameter._version for parameter in self._parameters.values()]
-        if versions == self._versions:
+        if versions == self.versions:
             return []
-        return [key for key, version, noted in zip(self._names, versions, self._versions) if version != noted]
+        return [key for key, version, noted in zip(self._names, versions, self.versions) if version != noted]
 
     def holds(self, key: str, values: torch.Tensor) -> bool:
         """Whether a parameter has exactly these values."""

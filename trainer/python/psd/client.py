@@ -8,6 +8,7 @@ from . import _install  # noqa: F401, before all else
 
 import atexit
 import dataclasses
+import functools
 import inspect
 import logging
 import os
@@ -18,7 +19,7 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 import numpy as np
 
 from . import _arguments, _cuda, _psd
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, RankTaken
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
@@ -27,6 +28,8 @@ _CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
 _Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # a call in progress keeps its client alive
+_joined: weakref.WeakSet[Client] = weakref.WeakSet()  # those of this process that have a rank
+os.register_at_fork(after_in_child=_joined.clear)
 
 
 @atexit.register
@@ -206,6 +209,9 @@ class Client:
         self.versions: list[int] = []
         """The version of each shard in the last pull: by default the basis of gradients."""
         self._trains = False
+        self._open_reader = functools.partial(Client, servers, connect_timeout=connect_timeout, retry_timeout=retry_timeout, transport=transport,
+                                              window=window, chunk=chunk, on_event=on_event, token=token, token_file=token_file,
+                                              tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
         self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
                                  "accept_lost_rows": bool(accept_lost_rows)}
@@ -219,9 +225,17 @@ class Client:
         rank = _environment_int("RANK") if rank is None else rank
         world_size = _environment_int("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
-        self.info = self._client.join(spec, initial, _arguments.count("rank", rank or 0), rank is None,
-                                      _arguments.count("world_size", world_size or 0))
+        try:
+            self.info = self._client.join(spec, initial, _arguments.count("rank", rank or 0), rank is None,
+                                          _arguments.count("world_size", world_size or 0))
+        except RankTaken as error:
+            for other in list(_joined):
+                if other._servers == self._servers and other.info is not None and rank in (None, other.info.rank):
+                    raise RankTaken(f"{error}; this process itself has rank {other.info.rank}: close() the optimizer, learner or client "
+                                    "that was made before", error.retryable) from None
+            raise
         self.model, self._trains = model, True
+        _joined.add(self)
         return self.info
 
     def observe(self, model: Model) -> _psd.JoinInfo:
@@ -335,6 +349,7 @@ class Client:
         """Leaves: the daemon counts this trainer as done."""
         if self._trains:
             self._trains = False
+            _joined.discard(self)
             self._client.leave()
 
     def _abandon(self) -> None:
@@ -352,6 +367,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection; without leave(), the daemon counts the trainer as lost."""
+        _joined.discard(self)
         self._client.close()
 
     def __enter__(self) -> Client:

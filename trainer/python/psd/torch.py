@@ -8,7 +8,7 @@ from . import _install  # noqa: F401, before all else
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +18,12 @@ from . import _arguments, _cuda, _psd, _served
 from ._assigned_sampler import AssignedSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
+from ._embedding_bag import EmbeddingBag
+from ._loads import Loads
 from ._numbers import Defaults, Group
-from ._parameters import LoadRefused, check_dtypes, check_kinds, check_requires_grad, check_shapes, parameters_of
+from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
+from ._row_reader import RowReader
 from ._training import Training
 from ._watch import Watch, is_shared
 from .client import Client, ClientOptions, Model, log_replaced
@@ -29,7 +32,7 @@ from .errors import Error, InvalidArgument
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AssignedSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
+__all__ = ["AssignedSampler", "DiLoCo", "Embedding", "EmbeddingBag", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
 _Flat = np.ndarray | torch.Tensor
@@ -60,7 +63,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     stay local to each trainer.
 
     Only pulls change parameters: step() rejects values that something else has written since the last pull, and
-    restores the daemon's.
+    restores the daemon's. Values of load_state_dict() stay until the next step(), for evaluation: it restores the
+    daemon's, discards the gradients, and logs a warning.
     """
 
     def __init__(self, model: torch.nn.Module, server: str | None = None, *, rank: int | None = None,
@@ -75,6 +79,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
                                   "pass the model itself instead of model.parameters()")
         self._exchange = _Exchange(_arguments.count("samples", samples))
+        self._module = model
         self._parameters, self._unserved = parameters_of(model)
         self._lookups = tables_of(model)
         self._check(model, overlap)
@@ -145,6 +150,11 @@ class Optimizer(Training, torch.optim.Optimizer):
         as one with a zero gradient. `samples`: examples of this step; None: those of the AssignedSampler's batch, or else
         `self.samples`."""
         self._check_exchange()
+        if loaded := self._loads.undo(self._watch.versions):
+            self._check_values()
+            self._discard(loaded)
+            if closure is None:
+                return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -217,7 +227,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Checks what may have changed since the last step."""
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
-        check_requires_grad(self)
+        check_module(self)
         if ([id(group) for group in self.param_groups] != [id(group) for group in self._groups]
                 or [id(parameter) for group in self._groups for parameter in group["params"]] != self._grouped):
             raise InvalidArgument("param_groups was replaced, or its parameters are others, which the daemon does not have: make a "
@@ -240,6 +250,16 @@ class Optimizer(Training, torch.optim.Optimizer):
                               "function, another optimizer, an average copied back), which the next pull would undo; the daemon's values are "
                               "back. Change parameters before the psd.torch.Optimizer is made, at a daemon that has no model yet, or after "
                               "close()")
+
+    def _discard(self, loaded: Iterable[str]) -> None:
+        """Discards the gradients, since values were loaded into these parameters before them."""
+        self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
+        if self._exchange.sampler is not None:
+            self._exchange.sampler._before_discard()
+        self.zero_grad()
+        self._pull()
+        for table in self._lookups:
+            table.end_step()
 
     def _find_changed(self, keys: list[str]) -> str | None:
         """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
@@ -266,15 +286,16 @@ class Optimizer(Training, torch.optim.Optimizer):
         for hook in self._hooks:
             hook.remove()
         self._abandon_push()
+        reader = RowReader(self.model, self.client)
         for table in self._lookups:
-            table.detach()
+            table.detach(reader)
         _served.release(self, self._parameters)
 
     def _restore(self) -> None:
         """Undoes the changes of _attach() to the model."""
-        self._detach()
         for table in self._lookups:
             table.restore()
+        self._detach()
         for parameter, values, gradient in self._before:
             parameter.data, parameter.grad = values, gradient
 
@@ -341,8 +362,9 @@ class Optimizer(Training, torch.optim.Optimizer):
         if overlap:
             self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
                             for key, parameter in self._parameters.items()]
-        refused = LoadRefused(self, "the daemon has its values, and the next step would restore them")
-        self._hooks += _served.refuse_loading(model, refused)
+        self._layout = layout_of(model)
+        self._loads = Loads(self)
+        self._hooks.append(self._loads)
 
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
         if parameter.device != self._gradient_of[key].device or not parameter.is_contiguous():
@@ -369,6 +391,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _send(self, key: str) -> None:
         """Called when the backward pass has computed the gradient of a parameter."""
         exchange = self._exchange
+        if self._loads.pending:
+            return  # step() decides whether the gradient is pushed
         if key in exchange.sent:
             raise Error(f"the gradient of '{key}' was sent already, after the previous backward pass; to accumulate gradients over "
                         "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
