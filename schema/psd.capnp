@@ -467,7 +467,9 @@ struct Hyperparameters {
   struct Run {
     end @0 :UInt64;   # the element or table after the run, which starts where the previous one ends; a multiple of 16
                       # elements, except the last
-    set @1 :UInt32;   # index of its set; 4294967295: the elements take no step
+    set @1 :UInt32;   # index of its set
+    steps @2 :Bool = true;   # false: the elements have no gradient and take no step; under a policy with rounds, the
+                             # gradient counts as zero
   }
 }
 

@@ -12,12 +12,10 @@ namespace psd {
 /// Hyperparameters of one optimizer step, by runs of consecutive elements (of a gradient, of a shard) or of
 /// consecutive tables. They come with a push and replace those of the configuration. A value type.
 struct Hyperparameters {
-  /// Its elements take no step: neither weights nor optimizer state change.
-  static constexpr uint32_t kNoStep = UINT32_MAX;
-
   struct Run {
-    uint64_t end = 0;  ///< the element after the run, which starts where the previous one ends
-    uint32_t set = 0;  ///< index into `sets`, or kNoStep
+    uint64_t end = 0;   ///< the element after the run, which starts where the previous one ends
+    uint32_t set = 0;   ///< index into `sets`
+    bool steps = true;  ///< false: the elements have no gradient; neither weights nor optimizer state change
     bool operator==(const Run&) const = default;
   };
 
@@ -27,12 +25,12 @@ struct Hyperparameters {
 
   bool operator==(const Hyperparameters&) const = default;
 
-  /// Appends elements up to `end`; adjacent runs of one set become one.
-  void append(uint64_t end, uint32_t set) {
-    if (!runs.empty() && runs.back().set == set) {
-      runs.back().end = end;
+  /// Appends elements up to `run.end`; adjacent runs that differ in `end` alone become one.
+  void append(const Run& run) {
+    if (!runs.empty() && runs.back().set == run.set && runs.back().steps == run.steps) {
+      runs.back().end = run.end;
     } else {
-      runs.push_back({end, set});
+      runs.push_back(run);
     }
   }
   /// The first run that ends after element `at`; end() if there is none.
@@ -45,16 +43,18 @@ struct Hyperparameters {
     Hyperparameters found;
     std::map<uint32_t, uint32_t> numbers;
     for (auto run = runAt(begin); run != runs.end() && count > 0; ++run) {
-      uint32_t set = kNoStep;
-      if (run->set != kNoStep) {
-        const auto [known, isNew] = numbers.emplace(run->set, static_cast<uint32_t>(found.sets.size()));
-        if (isNew) found.sets.push_back(sets[run->set]);
-        set = known->second;
-      }
-      found.append(std::min(run->end - begin, count), set);
+      const auto [known, isNew] = numbers.emplace(run->set, static_cast<uint32_t>(found.sets.size()));
+      if (isNew) found.sets.push_back(sets[run->set]);
+      found.append({std::min(run->end - begin, count), known->second, run->steps});
       if (run->end >= begin + count) break;
     }
     return found;
+  }
+  /// The same with a step for all elements.
+  Hyperparameters withAllSteps() const {
+    Hyperparameters all{sets, {}};
+    for (const Run& run : runs) all.append({run.end, run.set, true});
+    return all;
   }
 };
 

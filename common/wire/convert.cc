@@ -206,11 +206,11 @@ Result<std::shared_ptr<const Hyperparameters>> readHyperparameters(schema::Hyper
     for (kj::uint i = 0; i < size; i++) set.push_back(values[at + i]);
   }
   for (const auto run : runs) {
-    if (run.getSet() != Hyperparameters::kNoStep && run.getSet() >= read->sets.size()) {
+    if (run.getSet() >= read->sets.size()) {
       return Error{ErrorCode::badSlice, fmt::format("hyperparameters: a run has set {}, and there are {}",
                                                     run.getSet(), read->sets.size())};
     }
-    read->runs.push_back({run.getEnd(), run.getSet()});
+    read->runs.push_back({run.getEnd(), run.getSet(), run.getSteps()});
   }
   return std::shared_ptr<const Hyperparameters>(std::move(read));
 }
@@ -225,6 +225,7 @@ void writeHyperparameters(const Hyperparameters& hyperparameters, schema::Hyperp
   for (kj::uint i = 0; i < runs.size(); i++) {
     runs[i].setEnd(hyperparameters.runs[i].end);
     runs[i].setSet(hyperparameters.runs[i].set);
+    runs[i].setSteps(hyperparameters.runs[i].steps);
   }
 }
 

@@ -91,7 +91,7 @@ struct HyperparametersBytes {
 };
 struct HyperparameterRunBytes {
   uint64_t end;
-  uint32_t set, reserved;
+  uint32_t set, steps;
 };
 static_assert(sizeof(HyperparametersBytes) == 32 && sizeof(HyperparameterRunBytes) == 16);
 
@@ -147,7 +147,7 @@ void appendHyperparameters(std::vector<std::byte>& out, const UpdateScalars& sca
   const HyperparametersBytes sizes{pushed.runs.size(), pushed.sets.size(), values, scalars.factor};
   append(out, &sizes, sizeof sizes);
   for (const Hyperparameters::Run& run : pushed.runs) {
-    const HyperparameterRunBytes bytes{run.end, run.set, 0};
+    const HyperparameterRunBytes bytes{run.end, run.set, run.steps};
     append(out, &bytes, sizeof bytes);
   }
   for (const std::vector<double>& set : pushed.sets) append(out, set.data(), values * sizeof(double));
@@ -248,8 +248,8 @@ bool readHyperparameters(std::span<const std::byte> bytes, LogRecord& record) {
   bool fits = true;
   parts.each<HyperparameterRunBytes>(sizes.runs, [&](const HyperparameterRunBytes& run) {
     const uint64_t begin = pushed->runs.empty() ? 0 : pushed->runs.back().end;
-    fits = fits && run.end > begin && (run.set < sizes.sets || run.set == Hyperparameters::kNoStep);
-    pushed->runs.push_back({run.end, run.set});
+    fits = fits && run.end > begin && run.set < sizes.sets;
+    pushed->runs.push_back({run.end, run.set, run.steps != 0});
   });
   for (uint64_t set = 0; set < sizes.sets && parts.fit(); set++) {
     std::vector<double>& values = pushed->sets.emplace_back();

@@ -1,5 +1,6 @@
 #include "server/optimizer/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "server/optimizer/option_text.h"
@@ -148,11 +149,14 @@ Status Optimizer::checkHyperparameters(std::span<const double> values) const {
             return {ErrorCode::invalidArgument, "a push's hyperparameters: " + std::string(problem->message)};
           }
         }
-        // With momentum 0 the buffer exists and is not used; without a buffer there is no momentum.
-        if (changed.slots().size() <= chosen.slots().size()) return {};
-        return {ErrorCode::invalidArgument, "a push's momentum must be 0, since the model's optimizer, " +
-                                                describe() +
-                                                ", keeps no momentum: start the run with a momentum above 0"};
+        // A step addresses state by its place. With momentum 0 a buffer may exist and is not used.
+        const std::vector<Slot> needed = changed.slots(), kept = chosen.slots();
+        const auto sameName = [](const Slot& one, const Slot& other) { return one.name == other.name; };
+        if (needed.size() <= kept.size() && std::equal(needed.begin(), needed.end(), kept.begin(), sameName))
+          return {};
+        return {ErrorCode::invalidArgument,
+                "a push's momentum must be " + std::string(needed.size() > kept.size() ? "" : "above ") +
+                    "0, as in the model's optimizer, " + describe() + ", which keeps other state per weight"};
       },
       algorithm);
 }

@@ -90,7 +90,7 @@ void forEachRun(const UpdateScalars& update, uint64_t offset, uint64_t count, Vi
   const uint64_t end = offset + count;
   for (auto run = update.pushed->runAt(offset); offset < end && run != update.pushed->runs.end(); ++run) {
     const uint64_t some = std::min(run->end, end) - offset;
-    if (run->set != Hyperparameters::kNoStep) visit(update.forSet(run->set), offset, some);
+    if (run->steps) visit(update.forSet(run->set), offset, some);
     offset += some;
   }
 }

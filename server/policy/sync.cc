@@ -20,7 +20,7 @@ std::string describeDifference(const Optimizer& optimizer, const std::shared_ptr
   if (one == other || (one && other && *one == *other)) return "";
   if (!one || !other) return "one sets hyperparameters, the other leaves them to the daemon";
   if (one->runs != other->runs || one->sets.size() != other->sets.size()) {
-    return "their parameter groups, or the parameters without a gradient, are different ones";
+    return "their parameter groups are different ones";
   }
   const std::vector<std::string> names = optimizer.hyperparameterNames();
   for (size_t set = 0; set < one->sets.size(); set++) {
@@ -282,7 +282,10 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution->rows.resize(blocks().size() - updater_.shardCount());
     contribution->hyperparameters.resize(blocks().size());
   }
-  contribution->hyperparameters[index] = push.hyperparameters;
+  if (push.hyperparameters) {  // what is without a gradient here may have one elsewhere
+    contribution->hyperparameters[index] =
+        std::make_shared<const Hyperparameters>(push.hyperparameters->withAllSteps());
+  }
   contribution->round = std::min(contribution->round, round);
   if (++contribution->arrived == blocks().size()) {
     building.erase(push.step);

@@ -254,7 +254,7 @@ void bindFragments(nb::module_& m) {
 
 /// Hyperparameters of a push, shared with pushes in progress. Immutable.
 struct PythonHyperparameters {
-  /// Throws unless the sets have equal sizes and the runs name them; −1: no step.
+  /// Throws unless the sets have equal sizes and the runs name them; −1 − set: no step.
   PythonHyperparameters(const std::vector<std::vector<double>>& sets,
                         const std::vector<std::pair<uint64_t, int64_t>>& runs,
                         const std::vector<int64_t>& tables) {
@@ -265,14 +265,17 @@ struct PythonHyperparameters {
       }
     }
     made->elements.sets = made->tables.sets = sets;
-    const auto setOf = [&](int64_t set) {
-      if (set < -1 || set >= static_cast<int64_t>(sets.size())) {
-        check(Status(ErrorCode::invalidArgument, fmt::format("there is no set {} of hyperparameters", set)));
+    const auto runTo = [&](uint64_t end, int64_t set) {
+      const bool steps = set >= 0;
+      const int64_t index = steps ? set : -1 - set;
+      if (index >= static_cast<int64_t>(sets.size())) {
+        check(
+            Status(ErrorCode::invalidArgument, fmt::format("there is no set {} of hyperparameters", index)));
       }
-      return set < 0 ? Hyperparameters::kNoStep : static_cast<uint32_t>(set);
+      return Hyperparameters::Run{end, static_cast<uint32_t>(index), steps};
     };
-    for (const auto& [end, set] : runs) made->elements.append(end, setOf(set));
-    for (size_t i = 0; i < tables.size(); i++) made->tables.append(i + 1, setOf(tables[i]));
+    for (const auto& [end, set] : runs) made->elements.append(runTo(end, set));
+    for (size_t i = 0; i < tables.size(); i++) made->tables.append(runTo(i + 1, tables[i]));
     made->tables = made->tables.part(0, tables.size());
     shared = std::move(made);
   }

@@ -172,7 +172,7 @@ class Client:
                  on_event: Callable[[str, str], None] | None = None, token: str | None = None,
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
                  tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
-                 device: object = None):
+                 device: object = None, optimizer: str = ""):
         """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path";
         None: the environment variable PSD_SERVER. `token`, or `token_file` with it, authenticates the client; None:
         PSD_TOKEN_FILE, PSD_TOKEN. `tls_ca`: the authorities trusted at tls://; `tls_cert` and `tls_key`: the client's
@@ -183,7 +183,8 @@ class Client:
         called when a fault delays the client (what: "waits", "broke") and when it has recovered ("back"); None: the
         logger "psd" gets the line. `device`: the device of the arrays of values and gradients that are passed to calls:
         "cuda:N" or a torch.device; None: host memory. A call waits for pending work on such an array in the current
-        stream of its library; an array that a call fills is ready for all streams when the call returns."""
+        stream of its library; an array that a call fills is ready for all streams when the call returns. `optimizer`: the trainer's, as JSON in
+        the form of the configuration's key `optimizer`: join() creates the model with it if the configuration has none."""
         if servers is None:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
@@ -199,6 +200,7 @@ class Client:
                                    number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
                                    text("transport", transport), _arguments.integer("connections", connections, 1, _CONNECTIONS_MAX),
                                    slices, slice_bytes, text("codec", codec), text("pull_codec", pull_codec), bool(accept_lost_rows),
+                                   text("optimizer", optimizer),
                                    _arguments.function("on_event", on_event or _log_event),
                                    token if token is None else text("token", token),
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
@@ -264,25 +266,27 @@ class Client:
         return self._client.begin_pull(into, _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
-             rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PushInfo:
+             rows: _psd.Rows | None = None, local_steps: int = 0, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PushInfo:
         """Pushes one gradient, of `samples` examples, and waits for the outcome. `basis`: the versions that it was
         computed from; None: those of the last pull(). `local_steps`: under a policy with local steps, the number of
-        steps in the difference."""
+        steps in the difference. `hyperparameters`: of the optimizer's step, where info.takes_hyperparameters; None: the
+        daemon's."""
         self._check_model("a push")
-        return self._client.push(gradient, *self._push_terms(samples, basis, rows, local_steps))
+        return self._client.push(gradient, *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
-                   rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
+                   rows: _psd.Rows | None = None, local_steps: int = 0,
+                   hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PendingPush:
         """Starts a push; the caller must not change the arrays until it has been answered."""
         self._check_model("a push")
-        return self._client.begin_push(gradient, *self._push_terms(samples, basis, rows, local_steps))
+        return self._client.begin_push(gradient, *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
-                     rows: _psd.Rows | None = None) -> _psd.PartialPush:
+                     rows: _psd.Rows | None = None, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PartialPush:
         """Starts a push of a gradient that is still being computed: ready(begin, count) marks elements as final, each
         once, including padding; finish() ends the push."""
         self._check_model("a push")
-        return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
+        return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows), hyperparameters)
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy that ends local steps early (info.ends_early): a call that is done when the round that started

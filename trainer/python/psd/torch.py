@@ -24,6 +24,7 @@ from ._numbers import Defaults, Group
 from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
 from ._row_reader import RowReader
+from ._script_optimizer import ScriptOptimizer, module_of, parameters_in
 from ._training import Training
 from ._watch import Watch, is_shared
 from .client import Client, ClientOptions, Model, log_replaced
@@ -51,10 +52,14 @@ class _Exchange:
 
 
 class Optimizer(Training, torch.optim.Optimizer):
-    """Pushes gradients to a daemon and pulls the updated parameters. The daemon's configuration determines the
-    optimizer, its learning rate and the policy.
+    """Pushes gradients to a daemon and pulls the updated parameters.
 
-    The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
+    Made of an optimizer of torch.optim, such as `torch.optim.AdamW(model.parameters(), lr=3e-4)`, its type and numbers
+    are the daemon's, unless the daemon's configuration has an optimizer. `param_groups` are those of that optimizer: the
+    program and its schedulers write them, and each push brings their numbers. Made of a module, the daemon's
+    configuration determines the optimizer.
+
+    The optimizer's parameters that require a gradient at construction are the daemon's model, by name and shape; they
     must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients, so
     nothing is copied. Parameters on one GPU are transferred through memory of the daemon's GPUs if the daemon shares
     it; parameters on several devices are copied through host memory. Parameters in shared memory, or in format
@@ -67,28 +72,36 @@ class Optimizer(Training, torch.optim.Optimizer):
     daemon's, discards the gradients, and logs a warning.
     """
 
-    def __init__(self, model: torch.nn.Module, server: str | None = None, *, rank: int | None = None,
-                 world_size: int | None = None, name: str | None = None, samples: int = 1, overlap: bool = False,
-                 **options: Unpack[ClientOptions]):
-        """`server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `samples`: examples per
+    def __init__(self, optimizer: torch.optim.Optimizer | torch.nn.Module | None = None, server: str | None = None, *,
+                 model: torch.nn.Module | None = None, rank: int | None = None, world_size: int | None = None,
+                 name: str | None = None, samples: int = 1, overlap: bool = False, **options: Unpack[ClientOptions]):
+        """`optimizer`: a torch.optim optimizer, or a module. `model`: the module that has the optimizer's parameters,
+        which gives them names; None: the smallest module that contains all of them. `server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `samples`: examples per
         gradient, by which rounds weigh it. `overlap`: each gradient is sent as soon as the backward pass has computed
         it, so it must not change afterwards: no second backward pass before step(), no clipping. `options`: of
         psd.Client; `device` defaults to that of the parameters, and None makes parameters on a GPU be copied through
         host memory. If construction fails, the model is unchanged, and the trainer has left the daemon."""
+        self._script = ScriptOptimizer(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
+        if model is None:
+            model = module_of(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(model, torch.nn.Module):
-            raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
-                                  "pass the model itself instead of model.parameters()")
+            raise InvalidArgument("psd.torch.Optimizer is made of a torch.optim optimizer, or of a module, whose parameters have names, not of "
+                                  f"a {type(model).__name__}: pass the optimizer, or the model itself instead of model.parameters()")
         self._exchange = _Exchange(_arguments.count("samples", samples))
         self._module = model
         self._parameters, self._unserved = parameters_of(model)
         self._lookups = tables_of(model)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._parameters = parameters_in(optimizer, model, self._parameters)
+            super().__init__(optimizer.param_groups, optimizer.defaults)
+            self._groups: tuple[dict[str, Any], ...] = tuple(self.param_groups)
+        else:
+            super().__init__([{"params": [*self._parameters.values(), *(table.parameter for table in self._lookups)] or [torch.zeros(1)]}], {})
+            self._groups = tuple(Group(group) for group in self.param_groups)
+            self.param_groups: list[dict[str, Any]] = list(self._groups)
+            self.defaults = Defaults()
         self._check(model, overlap)
-        parameters = [*self._parameters.values(), *(table.parameter for table in self._lookups)]
-        super().__init__([{"params": parameters}], {})
-        self._groups = tuple(Group(group) for group in self.param_groups)
-        self._grouped = [id(parameter) for parameter in parameters]
-        self.param_groups: list[dict[str, Any]] = list(self._groups)
-        self.defaults = Defaults()
+        self._grouped = [id(parameter) for group in self._groups for parameter in group["params"]]
         self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
@@ -98,12 +111,17 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
         for key, parameter in self._parameters.items():
             self._value_of[key].copy_(parameter.detach())
+        group_of = {id(parameter): index for index, group in enumerate(self._groups) for parameter in group["params"]}
+        self._runs = [(end, group_of.get(id(parameter), 0)) for end, parameter in zip(ends, self._parameters.values())]
+        self._table_groups = [group_of.get(id(table.parameter), 0) for table in self._lookups]
+        self._untouched: dict[str, tuple[torch.Tensor, int]] = {}  # by name: a gradient without a value yet, and its version
         self._hooks: list[Any] = []
         self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # during construction
-        self.client = Client(server, **options)
+        self.client = Client(server, optimizer=self._script.as_json() if self._script else "", **options)
         try:
             self._info = self.client.join(self.model, self._values, rank, world_size)
             self._check_policy(self._info)
+            self._adopt_optimizer()
             self.client.pull(self._values)
             self._log_replaced()
             self._attach(model, overlap)
@@ -114,6 +132,40 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._before.clear()
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
+
+    def _adopt_optimizer(self) -> None:
+        """Keeps the numbers that the daemon's configuration has, if it has any."""
+        self._fixed: list[list[float]] | None = None
+        if self._script is None or self._info.takes_hyperparameters:
+            return
+        self._fixed = self._script.numbers()
+        if any(numbers != self._fixed[0] for numbers in self._fixed):
+            raise InvalidArgument("the parameter groups have different numbers, and the daemon's configuration has one optimizer: remove "
+                                  "`optimizer` from it, so that this program's applies")
+        _log.info("the daemon's configuration has the optimizer, which this program's equals: %s", self._info.optimizer)
+
+    def _hyperparameters(self, has_gradient: Callable[[str], bool] | None = None) -> _psd.Hyperparameters | None:
+        """The numbers of this step, for the push. `has_gradient`: whether a parameter has a gradient; None: all have."""
+        if self._script is None:
+            return None
+        if self._fixed is not None:
+            if self._script.numbers() != self._fixed:
+                raise InvalidArgument("param_groups has other numbers than the daemon's configuration, by a scheduler perhaps: remove "
+                                      "`optimizer` from the configuration, so that this program's applies")
+            return None
+        runs = self._runs
+        if has_gradient is not None:
+            runs = [run if has_gradient(key) else (run[0], -1 - run[1]) for key, run in zip(self._parameters, runs)]
+        return self._script.hyperparameters(runs, self._table_groups)
+
+    def _has_gradient(self, key: str) -> bool:
+        """Whether a backward pass, or the program, has written the parameter's gradient since zero_grad()."""
+        gradient, untouched = self._parameters[key].grad, self._untouched.get(key)
+        return gradient is not None and (untouched is None or gradient is not untouched[0] or gradient._version != untouched[1])
+
+    def _note_untouched(self) -> None:
+        self._untouched = {key: (parameter.grad, parameter.grad._version) for key, parameter in self._parameters.items()
+                           if parameter.grad is not None}
 
     @property
     def rank(self) -> int:
@@ -146,8 +198,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     @eager
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
-        """Pushes the gradients, waits for the outcome, and pulls the parameters. A parameter without a gradient counts
-        as one with a zero gradient. `samples`: examples of this step; None: those of the AssignedSampler's batch, or else
+        """Pushes the gradients, waits for the outcome, and pulls the parameters. A parameter without a gradient is not
+        changed; it counts as one with a zero gradient under a policy with rounds, with `overlap`, and if the daemon's
+        configuration has the optimizer. `samples`: examples of this step; None: those of the AssignedSampler's batch, or else
         `self.samples`."""
         self._check_exchange()
         if loaded := self._loads.undo(self._watch.versions):
@@ -164,10 +217,11 @@ class Optimizer(Training, torch.optim.Optimizer):
         if exchange.push is None:
             rows = [(table.name, taken) for table in self._lookups if (taken := table.take()) is not None]
             count = self._samples_of_step(samples)
+            hyperparameters = self._hyperparameters(self._has_gradient)
             for key in self._parameters:
                 self._gather(key)
             basis, batch = self._batch_of(rows)
-            exchange.last_push = self.client.push(self._gradients, count, basis=basis, rows=batch)
+            exchange.last_push = self.client.push(self._gradients, count, basis=basis, rows=batch, hyperparameters=hyperparameters)
         elif samples is not None and samples != exchange.push_samples:
             raise InvalidArgument(f"a gradient of {exchange.push_samples} samples was sent already, and step() says {samples}: with "
                                   "overlap=True set optimizer.samples before the backward pass")
@@ -181,8 +235,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     @eager
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Sets the gradients to zero; they keep their memory, whatever `set_to_none` is. Abandons a push that a
-        backward pass has started."""
+        """Sets the gradients to zero; they keep their memory. With `set_to_none` a parameter counts as one without a
+        gradient until a backward pass has computed one. Abandons a push that a backward pass has started."""
         self._abandon_push()
         if self._exchange.sampler is not None:
             self._exchange.sampler._before_zero_grad()
@@ -190,17 +244,36 @@ class Optimizer(Training, torch.optim.Optimizer):
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
         torch.autograd.graph.increment_version([parameter.grad for parameter in self._parameters.values() if parameter.grad is not None])
+        self._untouched = {}
+        if set_to_none:
+            self._note_untouched()
         for table in self._lookups:
             table.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty: the daemon has the optimizer's state and saves it as its `durability` says."""
-        return {"state": {}, "param_groups": []}
+        """The numbers of `param_groups`, and in "psd" the step and the versions of the last pull. `state` is empty: the
+        daemon has it and saves it as its `durability` says."""
+        if self._script is None:
+            return {"state": {}, "param_groups": []}
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in self._groups]
+        begin = 0
+        for saved, group in zip(groups, self._groups):
+            saved["params"] = list(range(begin, begin + len(group["params"])))
+            begin += len(group["params"])
+        return {"state": {}, "param_groups": groups, "psd": {"step": self.client.step, "versions": list(self.client.versions)}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state."""
         if state_dict.get("state"):
-            raise InvalidArgument("a psd.torch.Optimizer has no state: the daemon has it, and restores it from what "
+            raise InvalidArgument("a psd.torch.Optimizer has no state of its own: the daemon has it, and restores it from what "
                                   "its configuration's \"durability\" keeps")
+        if self._script is None:
+            return
+        groups = state_dict.get("param_groups", [])
+        if [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in self._groups]:
+            raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
+        for group, saved in zip(self._groups, groups):
+            group.update({key: value for key, value in saved.items() if key not in ("params", "param_names")})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
@@ -314,7 +387,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         return next(count for count in (given, assigned, self.samples) if count is not None)
 
     def _has_non_finite_gradient(self) -> bool:
-        return any(not torch.isfinite(parameter.grad).all() for parameter in self._groups[0]["params"] if parameter.grad is not None)
+        return any(not torch.isfinite(parameter.grad).all() for group in self._groups for parameter in group["params"]
+                   if parameter.grad is not None)
 
     def _batch_of(self, taken: list[tuple[str, Rows]]) -> tuple[list[int], _psd.Rows | None]:
         """The versions that all gradients were computed from, and the rows with their gradients."""
@@ -359,6 +433,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                 layer.flatten_parameters()  # on a GPU cuDNN needs its own memory, to which pulls are then copied
         self._watch = Watch(self._parameters, self._values, self._value_of, self.model.places)
         self._note()
+        self._note_untouched()
         if overlap:
             self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
                             for key, parameter in self._parameters.items()]
@@ -398,7 +473,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                         "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
         if exchange.push is None:
             exchange.push_samples = self._samples_of_step(None)
-            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples)
+            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=self._hyperparameters())
         self._gather(key)
         exchange.push.ready(*self._slices[key])
         gradient = self._parameters[key].grad
