@@ -90,6 +90,8 @@ class PythonWaits(line_clients.LineTest):
                  "push": lambda client: client.push(LINE.zeros()),
                  "partial push": in_parts,
                  "ping": lambda client: client.ping(),
+                 "status": lambda client: client.status(),
+                 "set": lambda client: client.set("optimizer.lr=0.1"),
                  "take_samples": lambda client: client.take_samples(1, 10, 1),
                  "leave": lambda client: client.leave()}
         daemon = self.daemon(policy="locked")

@@ -102,6 +102,8 @@ class Channel {
   /// Says goodbye, and ends the connection when that is answered or after two seconds.
   kj::Promise<void> leaveAndFail(const Error& why);
 
+  /// For the calls of operator_calls.h.
+  DaemonConnection& connection() { return connection_; }
   const SessionTerms& terms() const { return terms_; }
   /// Whether pulls transfer differences, see LocalSteps::deltas.
   bool pullsDeltas() const { return connection_.canPush() && !terms_.localSteps.deltas.empty(); }

@@ -221,8 +221,11 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
           if (!answer.hasReading()) return wire::forbiddenError(server, "reader", answer);
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
-          connection.setRoles(answer.getReading(), kj::mv(training),
-                              wire::forbiddenError(server, "trainer", answer));
+          kj::Maybe<schema::Admin::Client> admin;
+          if (answer.hasAdmin()) admin = answer.getAdmin();
+          connection.setRoles(answer.getReading(), kj::mv(training), kj::mv(admin),
+                              wire::forbiddenError(server, "trainer", answer),
+                              wire::forbiddenError(server, "admin", answer));
           return readIdentity(server, answer);
         },
         [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {

@@ -370,6 +370,9 @@ void bindClient(nb::module_& m) {
             return client.ping(calls, outstanding).seconds;
           },
           "calls"_a, "outstanding"_a)
+      .def("status", &PythonClient::status)
+      .def("set", &PythonClient::set, "assignment"_a)
+      .def("checkpoint", &PythonClient::checkpoint)
       .def("leave", &PythonClient::leave)
       .def("interrupt", &PythonClient::interrupt)
       .def("close", &PythonClient::close)

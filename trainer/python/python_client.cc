@@ -355,6 +355,18 @@ PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
   return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
 }
 
+std::vector<std::string> PythonClient::status() {
+  return take(client_->run([](Client& client) { return client.status(); }));
+}
+
+std::vector<std::string> PythonClient::set(const std::string& assignment) {
+  return take(client_->run([assignment](Client& client) { return client.set(assignment); }));
+}
+
+std::vector<std::string> PythonClient::checkpoint() {
+  return take(client_->run([](Client& client) { return client.checkpoint(); }));
+}
+
 PythonRows PythonClient::rows() const { return {tables_, rowShards_, daemons_}; }
 
 void PythonClient::leave() {

@@ -156,6 +156,10 @@ class PythonClient {
   AssignedSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
+  /// See Operations.
+  std::vector<std::string> status();
+  std::vector<std::string> set(const std::string& assignment);
+  std::vector<std::string> checkpoint();
   /// An empty batch of rows of the model's tables.
   PythonRows rows() const;
   void leave();

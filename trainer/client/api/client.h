@@ -367,6 +367,22 @@ class Monitoring {
   virtual Result<std::vector<Rank>> waiters() = 0;
 };
 
+/// What an operator asks of all daemons that serve the model, in the order of partitions. Each call needs a
+/// role (docs/access_control.md); without it the call fails (forbidden). Allowed at any time after connect().
+class Operations {
+ public:
+  virtual ~Operations() = default;
+
+  /// The status of each daemon, as JSON; docs/operations.md lists the fields. Role reader.
+  virtual Result<std::vector<std::string>> status() = 0;
+  /// Changes one key, "optimizer.lr=0.05", of the configuration, until the next reload. Changes nothing
+  /// unless every daemon accepts the change. Returns what has changed at each, human-readable. Role admin.
+  virtual Result<std::vector<std::string>> set(const std::string& assignment) = 0;
+  /// Makes each daemon take a checkpoint, and waits until they are complete. Returns their paths on the
+  /// daemons' machines. Takes none unless every daemon answers. Role admin.
+  virtual Result<std::vector<std::string>> checkpoint() = 0;
+};
+
 /// Required alignment, in bytes, of values and gradients.
 inline constexpr size_t kValueAlignment = 8;
 
@@ -466,6 +482,9 @@ class Client {
   Result<AssignedSamples> takeSamples(const SamplesRequest& request);
   Status report(Step step, std::span<const NamedValue> values);
   Result<std::vector<Rank>> waiters();
+  Result<std::vector<std::string>> status();
+  Result<std::vector<std::string>> set(const std::string& assignment);
+  Result<std::vector<std::string>> checkpoint();
 
  protected:
   // The interfaces; null: this client does not have it. A client that forwards calls to another one has all.
@@ -475,6 +494,7 @@ class Client {
   virtual TrainingProgress* trainingProgress() { return nullptr; }
   virtual SampleSource* sampleSource() { return nullptr; }
   virtual Monitoring* monitoring() { return nullptr; }
+  virtual Operations* operations() { return nullptr; }
 };
 
 }  // namespace psd

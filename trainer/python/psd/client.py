@@ -9,6 +9,7 @@ from . import _install  # noqa: F401, before all else
 import atexit
 import dataclasses
 import inspect
+import json
 import logging
 import os
 import weakref
@@ -315,6 +316,24 @@ class Client:
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """The duration in seconds of each of `calls` empty calls, `outstanding` at a time."""
         return self._client.ping(_arguments.integer("calls", calls), _arguments.count("outstanding", outstanding))
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's status, with the fields of `psd status --json`. If several daemons serve the model: {"daemons":
+        [...]}, the status of each in partition order. Needs role reader; like set() and checkpoint(), it can be called at
+        any time, also before join() and observe(), and fails with Forbidden if the client's role does not permit it."""
+        statuses = [json.loads(text) for text in self._client.status()]
+        return cast("dict[str, Any]", statuses[0]) if len(statuses) == 1 else {"daemons": statuses}
+
+    def set(self, assignment: str) -> str:
+        """Changes one key of the daemon's configuration while it runs, as `psd set` does: set("optimizer.lr=0.05"). It
+        holds until the next reload or start. If several daemons serve the model, nothing changes unless all accept the
+        change. Returns the change: "optimizer.lr: 0.1 -> 0.05". Needs role admin."""
+        return "\n".join(dict.fromkeys(self._client.set(_arguments.text("assignment", assignment))))
+
+    def checkpoint(self) -> str:
+        """Makes the daemon take a checkpoint and waits until it is complete. Returns its path on the daemon's machine; if
+        several daemons serve the model, that of each, one per line in partition order. Needs role admin."""
+        return "\n".join(self._client.checkpoint())
 
     @property
     def step(self) -> int:
