@@ -58,6 +58,13 @@ class PythonPending {
     return !call_ || client_->run([&](Client&) { return call_->pending.done(); });
   }
 
+  /// For a human reader.
+  const char* state() const {
+    if (!call_) return "answered";
+    if (!client_->isUsable()) return "ended";
+    return done() ? "done" : "in progress";
+  }
+
   Info wait() {
     if (!call_) raise({ErrorCode::invalidArgument, "wait() was called already: a call has one answer"});
     return waitFor(*client_, [call = std::exchange(call_, nullptr)](Client&) { return call; });
@@ -115,6 +122,7 @@ class PythonPartialPush {
 
   void ready(uint64_t begin, uint64_t count);
   PythonPending<PushInfo> finish();
+  bool finished() const { return push_ == nullptr; }
 
  private:
   void checkOpen() const;
