@@ -44,7 +44,8 @@ class Channel {
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);
   /// Instead of join(), for a further connection of the same trainer.
   kj::Promise<Status> attach(const SessionTerms& terms);
-  kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model);
+  /// See observeAs(). Returns the daemon's model.
+  kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, const std::string& pullCodec);
   /// After joining: pulls and pushes cover the shards that connection `number` of `links` carries. Continues
   /// with `encoder`, that of the previous connection, if it fits; may be null. Returns the encoder in use;
   /// null where gradients travel as float32.

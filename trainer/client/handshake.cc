@@ -310,10 +310,11 @@ kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& t
 }
 
 kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
-                                         uint64_t chunkBytes) {
+                                         const std::string& pullCodec, uint64_t chunkBytes) {
   return connection.call([&] {
     auto request = connection.reading().observeRequest();
     wire::writeModel(model, request.initModel());
+    request.setPullCodec(pullCodec.c_str());
     return request.send().then(
         [&connection, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<Admission> {
           if (answer.isError()) return sanitized(wire::readError(answer.getError()));
@@ -321,6 +322,8 @@ kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const Mod
           Admission in;
           PSD_ASSIGN_OR_RETURN(in.model, wire::readModel(observing.getModel()));
           PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, in.model, in.terms));
+          PSD_ASSIGN_OR_RETURN(in.terms.pullCodec,
+                               agreedCodec(connection.server(), wire::textIn(observing.getPullCodec())));
           in.offer = readOffer(observing.getAccess());
           connection.setReader(observing.getReader());
           return in;

@@ -124,14 +124,22 @@ Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
 }
 
 Result<JoinInfo> PartitionedClient::observe(const ModelSpec& model) {
-  PSD_RETURN_IF_ERROR(divide(model));
+  if (!model.empty()) PSD_RETURN_IF_ERROR(divide(model));
+  std::vector<ModelSpec> parts;
   for (Daemon& daemon : daemons_) {
-    const Result<JoinInfo> observed = daemon.client->observe(daemon.partition.spec);
+    const Result<JoinInfo> observed =
+        daemon.client->observe(model.empty() ? ModelSpec() : daemon.partition.spec);
     if (!observed.ok()) return named(daemon, observed.error());
+    parts.push_back(observed->model);
+  }
+  ModelSpec whole = model;
+  if (model.empty()) {
+    PSD_ASSIGN_OR_RETURN(whole, joinPartitions(parts));
+    PSD_RETURN_IF_ERROR(divide(whole));
   }
   PSD_RETURN_IF_ERROR(checkRules());
   JoinInfo all = describe();
-  all.model = model;
+  all.model = std::move(whole);
   return all;
 }
 

@@ -77,13 +77,10 @@ class RpcPartialPush final : public PartialPush {
 
 /// Checks that the options are allowed for a reader.
 Status checkReader(const ClientOptions& options) {
-  for (const std::string& codec : {options.codec, options.pullCodec}) {
-    if (codec.empty() || codec == "none") continue;
-    return {ErrorCode::invalidArgument,
-            fmt::format("codec '{}': a reader pulls float32 and pushes nothing; leave the codec out",
-                        printable(codec))};
-  }
-  return {};
+  if (options.codec.empty() || options.codec == "none") return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("codec '{}': a reader pushes nothing; leave the codec of gradients out",
+                      printable(options.codec))};
 }
 
 /// Whether a daemon that answers a reader with this error may serve it later: it is ending and may restart,

@@ -170,11 +170,9 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
 }
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
-  const JoinInfo info = take(client_->run([model, memory = memory_](Client& client) {
-    if (memory) memory->expect(ModelLayout(model).totalElements());
-    return client.observe(model);
-  }));
-  tables_ = model.tables;
+  const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
+  if (memory_) memory_->expect(ModelLayout(info.model).totalElements());
+  tables_ = info.model.tables;
   begin();
   return info;
 }

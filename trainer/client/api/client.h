@@ -76,7 +76,7 @@ struct ClientOptions {
   /// Codec of gradients, as makeCodec() reads it; empty: the daemon's choice. What a codec leaves out of one
   /// push is added to the next.
   std::string codec;
-  /// Codec of parameters in messages to a trainer; empty: the daemon's choice.
+  /// Codec of parameters in messages; empty: the daemon's choice for a trainer, float32 for a reader.
   std::string pullCodec;
   /// Whether a reconnected trainer continues when the daemon has lost the rows of the model's embedding
   /// tables, which no trainer can restore: the rows then start from their initial values. Otherwise the
@@ -414,8 +414,9 @@ class Client {
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
-  /// Instead of join(): reads float32 as a reader. Fails with a codec (invalidArgument), and while the model
-  /// has no values (notReady). When the model moves to other daemons, a pull and later calls continue there.
+  /// Instead of join(): reads as a reader. An empty model matches any; JoinInfo::model is the daemon's. Fails
+  /// with a codec of gradients (invalidArgument), and while the model has no values (notReady). When the
+  /// model moves to other daemons, a pull and later calls continue there.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
 
   /// After join(), while no call is in progress: from now on the spans passed to pull(), push() and

@@ -12,6 +12,7 @@ import inspect
 import json
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, cast, overload
@@ -19,13 +20,14 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 import numpy as np
 
 from . import _arguments, _cuda, _psd
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, NotReady
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
 _WINDOW_MAX = 1024  # slices
 _CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
+_PAUSE = (0.02, 0.5)  # seconds, first and longest, between looks for a model
 _Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # a call in progress keeps its client alive
 
@@ -73,6 +75,10 @@ class Model:
     def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
         """The model with the names and shapes of these arrays."""
         return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables)
+
+    @classmethod
+    def _of_spec(cls, spec: _psd.ModelSpec) -> Model:
+        return cls(spec.name, spec.shapes, (Table(*table) for table in spec.tables))
 
     @property
     def signature(self) -> int:
@@ -208,8 +214,7 @@ class Client:
         """The version of each shard in the last pull: by default the basis of gradients."""
         self._trains = False
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
-        self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
-                                 "accept_lost_rows": bool(accept_lost_rows)}
+        self._trainer_options = {"codec": codec not in ("", "none"), "connections": connections != 1, "accept_lost_rows": bool(accept_lost_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the
@@ -225,16 +230,29 @@ class Client:
         self.model, self._trains = model, True
         return self.info
 
-    def observe(self, model: Model) -> _psd.JoinInfo:
-        """Reads without joining as a trainer, in float32; fails (NotReady) while the model has no values. When the
-        connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
-        options that only trainers use: `codec`, `pull_codec`, `connections` and `accept_lost_rows`."""
+    def observe(self, model: Model | None = None, *, wait: float | None = None) -> _psd.JoinInfo:
+        """Reads without joining as a trainer, in `pull_codec` or else float32. `model` None: the daemon's, which `model` of
+        the client then is. `wait`: for how many seconds to wait while the model has no values; None: NotReady at once. When
+        the connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
+        options that only trainers use: `codec`, `connections` and `accept_lost_rows`."""
         for option, given in self._trainer_options.items():
             if given:
-                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers pull "
-                                      "float32 over one connection")
-        self.info = self._client.observe(_arguments.instance("model", model, Model, "a psd.Model")._spec)
-        self.model = model
+                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers push "
+                                      "nothing and pull over one connection")
+        spec = _psd.ModelSpec() if model is None else _arguments.instance("model", model, Model, "a psd.Model")._spec
+        until = time.monotonic() + (0 if wait is None else _arguments.number("wait", wait))
+        pause = _PAUSE[0]
+        while True:
+            try:
+                self.info = self._client.observe(spec)
+                break
+            except NotReady:
+                left = until - time.monotonic()
+                if not left > 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _PAUSE[1])
+        self.model = Model._of_spec(self.info.model) if model is None else model
         return self.info
 
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
