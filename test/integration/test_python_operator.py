@@ -14,7 +14,7 @@ ADAM = {"policy": "locked", "optimizer": '{"type":"adam","lr":0.5}'}
 
 
 class PythonOperator(line_clients.LineTest):
-    def saving(self, name="saved", **settings):
+    def saving(self, name="gespeichert-ü", **settings):
         return {"durability__type": "checkpoint", "durability__path": str(self.folder / name), **settings}
 
     def several(self, count, **settings):
@@ -39,7 +39,7 @@ class PythonOperator(line_clients.LineTest):
         client.pull(values)
         self.assertAlmostEqual(float(LINE.views(values)["weight"][0]), -0.25, 5)  # adam's first step is its rate
         path = client.checkpoint()
-        self.assertEqual(path, str(self.folder / "saved" / "checkpoint-0000000001"))
+        self.assertEqual(path, str(self.folder / "gespeichert-ü" / "checkpoint-0000000001"))
         with self.assertRaisesRegex(psd.InvalidArgument, "optimizer.lr"):
             client.set("optimizer.lr=fast")
         with self.assertRaisesRegex(TypeError, "assignment is 0.1; expected text"):

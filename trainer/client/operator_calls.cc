@@ -11,6 +11,8 @@ namespace {
 
 using Text = Result<std::string>;
 
+constexpr size_t kChangeBytesMax = 64 << 10;
+
 /// Runs `work(admin)`, or fails where the caller may not administer the daemon.
 template <class Work>
 kj::Promise<Text> asAdmin(DaemonConnection& connection, Work work) {
@@ -25,7 +27,7 @@ kj::Promise<Text> asAdmin(DaemonConnection& connection, Work work) {
 Text textOf(schema::Acknowledgement::Reader status, capnp::Text::Reader text) {
   const Status outcome = wire::readStatus(status);
   if (!outcome.ok()) return sanitized(outcome.error());
-  return printable(wire::textIn(text), 64 << 10);
+  return std::string(wire::textIn(text));
 }
 
 }  // namespace
@@ -51,8 +53,9 @@ kj::Promise<Text> setKey(DaemonConnection& connection, const std::string& assign
   return asAdmin(connection, [&assignment](schema::Admin::Client& admin) {
     auto request = admin.setRequest();
     request.setAssignment(assignment.c_str());
-    return request.send().then([](capnp::Response<schema::Admin::SetResults> answer) {
-      return textOf(answer.getStatus(), answer.getChange());
+    return request.send().then([](capnp::Response<schema::Admin::SetResults> answer) -> Text {
+      PSD_ASSIGN_OR_RETURN(const std::string change, textOf(answer.getStatus(), answer.getChange()));
+      return printable(change, kChangeBytesMax);
     });
   });
 }
