@@ -44,6 +44,9 @@ kj::Promise<Text> readStatus(DaemonConnection& connection) {
             const std::string why = reason.substr(at + std::string_view(wire::kRefused).size());
             return Error{ErrorCode::overloaded, printable(why, 500)};
           }
+          if (exception.getType() == kj::Exception::Type::OVERLOADED) {  // another such call is waiting
+            return Error{ErrorCode::overloaded, printable(reason, 500)};
+          }
           kj::throwFatalException(kj::mv(exception));
         });
   });
