@@ -119,8 +119,9 @@ struct LoginResult {
 interface Reading {
   # What a caller that may read the model can do.
 
-  observe @0 (model :ModelSpec) -> ObserveResult;
-  # Reads the model without being a trainer. An empty model matches any. notReady: the model has no values yet.
+  observe @0 (model :ModelSpec, pullCodec :Text) -> ObserveResult;
+  # Reads the model without being a trainer. An empty model matches any. `pullCodec` selects the encoding of parameters
+  # as in Training.join; empty: float32. invalidArgument: it is not allowed here. notReady: the model has no values yet.
 
   ping @1 () -> ();
   # Does nothing. Its round trip is the lower bound of any call's.
@@ -230,6 +231,7 @@ struct ObserveResult {
       reader @0 :Reader;
       access @1 :ModelAccess;
       model @2 :ModelSpec;
+      pullCodec @4 :Text;   # codec of pulls, with all options, as requested; empty: float32, from an older daemon too
     }
     error @3 :Error;
   }
@@ -242,8 +244,8 @@ interface Reader {
            deltas :Bool, view :UInt64, held :UInt64) -> PullResult;
   # One slice of one shard. `offset` is relative to the shard's begin. Slices with one `pull` number belong together:
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers rise; a
-  # new number ends the previous pull. `codec`: empty for float32, else the name of the codec agreed in join().
-  # `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the view, the newest
+  # new number ends the previous pull. `codec`: empty for float32, else the name of the codec agreed in join() or
+  # observe(). `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the view, the newest
   # values that all delta-pulling trainers share. `view` and `held` name what the caller holds of exactly this slice:
   # view and version of the previous answer; 0: nothing.
 

@@ -25,6 +25,8 @@ inline void writeLogin(std::string_view program, const std::string& token,
 
 /// Prefix of the exception with which calls of a caller that has lost its rights fail; the reason follows.
 inline constexpr const char* kRevoked = "revoked: ";
+/// Prefix of the exception that rejects a call (overloaded) whose result has no status field.
+inline constexpr const char* kRefused = "overloaded: ";
 
 /// Why the daemon at `server` granted no capability: the role that it requires, and the caller's role.
 inline Error forbiddenError(const std::string& server, std::string_view needed,

@@ -76,10 +76,10 @@ Result<T> withLogin(const Address& address, const Credentials& credentials, std:
                       address.toString(), wire::kProtocolVersion)};
     }
     const std::string_view why = wire::textIn(exception.getDescription());
-    if (const size_t at = why.find(kRefused); at != std::string_view::npos) {
-      return Error{
-          ErrorCode::overloaded,
-          address.toString() + ": " + printable(why.substr(at + std::string_view(kRefused).size()), 500)};
+    if (const size_t at = why.find(wire::kRefused); at != std::string_view::npos) {
+      return Error{ErrorCode::overloaded,
+                   address.toString() + ": " +
+                       printable(why.substr(at + std::string_view(wire::kRefused).size()), 500)};
     }
     if (isTlsRefusal(why)) {
       return Error{ErrorCode::unauthenticated, address.toString() + ": " + printable(why)};

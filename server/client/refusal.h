@@ -1,20 +1,16 @@
 #pragma once
 
-#include <string_view>
-
 #include <kj/debug.h>
 
 #include "common/status/status.h"
+#include "common/wire/login.h"
 
 namespace psd {
 
-/// Prefix of the exception that rejects a call (overloaded) whose result has no status field.
-inline constexpr const char* kRefused = "overloaded: ";
-
-/// Throws that exception.
+/// Rejects a call (overloaded) whose result has no status field, by an exception with the prefix kRefused.
 inline void throwRefusal(const Error& error) {
   kj::throwFatalException(kj::Exception(kj::Exception::Type::FAILED, __FILE__, __LINE__,
-                                        kj::str(kRefused, error.message.c_str())));
+                                        kj::str(wire::kRefused, error.message.c_str())));
 }
 
 }  // namespace psd

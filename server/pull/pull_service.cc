@@ -20,12 +20,13 @@ constexpr uint64_t kPublishedElementsMin = 256;
 
 PullService::PullService(EventLoop& loop, std::shared_ptr<ServedModel> model,
                          std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
-                         const Codec* codec)
+                         const Codec* codec, SliceEncoder encoder)
     : loop_(loop),
       model_(std::move(model)),
       trainer_(trainer),
       counters_(std::move(counters)),
-      codec_(codec) {}
+      codec_(codec),
+      encoder_(std::move(encoder)) {}
 
 Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
   if (name.empty()) return nullptr;

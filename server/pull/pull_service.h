@@ -55,7 +55,7 @@ class PullService {
   /// `loop` outlives it. `trainer` and `counters` are empty for readers. `codec`: the one that pulls may
   /// request besides float32; null: none.
   PullService(EventLoop& loop, std::shared_ptr<ServedModel> model, std::optional<TrainerRef> trainer,
-              std::shared_ptr<SessionCounters> counters, const Codec* codec);
+              std::shared_ptr<SessionCounters> counters, const Codec* codec, SliceEncoder encoder = {});
 
   /// Whether the peer is a reader instead of a trainer.
   bool isReader() const { return !trainer_; }

@@ -10,8 +10,8 @@
 
 namespace psd {
 
-/// Encodes outgoing parameters into pooled buffers. Owned by one event loop; the buffers may move to any
-/// thread.
+/// Encodes outgoing parameters into pooled buffers; copies share the pool. Owned by one event loop; the
+/// buffers may move to any thread.
 class SliceEncoder {
  public:
   struct Encoded {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/config/json_file.h"
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "server/client/refusal.h"
@@ -16,9 +17,12 @@ namespace {
 /// A peer that pulls without being a trainer. Belongs to the connection's loop.
 class ReaderService final : public CountedService<schema::Reader> {
  public:
-  ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
+  /// `codec`: of pulls; null: float32 only.
+  ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
+                std::shared_ptr<const Codec> codec, const SliceEncoder& encoder)
       : CountedService(std::move(connection)),
-        service_(connection_->loop(), std::move(model), std::nullopt, nullptr, nullptr),
+        codec_(std::move(codec)),
+        service_(connection_->loop(), std::move(model), std::nullopt, nullptr, codec_.get(), encoder),
         pulls_(connection_, service_) {}
 
  protected:
@@ -26,6 +30,7 @@ class ReaderService final : public CountedService<schema::Reader> {
   kj::Promise<void> pullRows(PullRowsContext context) override { return pulls_.pullRows(context); }
 
  private:
+  const std::shared_ptr<const Codec> codec_;
   PullService service_;
   PullCalls pulls_;
 };
@@ -40,21 +45,24 @@ kj::Promise<void> ReadingService::observe(ObserveContext context) {
   if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   auto model = wire::readModel(context.getParams().getModel());
   if (!model.ok()) return refuse(model.error());
+  auto codec = joins_.agreeWithReader(printable(wire::textIn(context.getParams().getPullCodec())));
+  if (!codec.ok()) return refuse(codec.error());
   context.releaseParams();
   context.allowCancellation();
   return joins_.observe(*std::move(model))
-      .then(
-          [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
-            if (!served.ok()) return refuse(served.error());
-            const uint64_t bytes = accessBytes(**served) + modelBytes((*served)->store->model());
-            auto make = [this, context, served = *std::move(served)]() mutable {
-              auto out = context.getResults().initObserving();
-              writeAccess(*served, *connection_, out.initAccess());
-              wire::writeModel(served->store->model(), out.initModel());
-              out.setReader(kj::heap<ReaderService>(connection_, std::move(served)));
-            };
-            return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
-          });
+      .then([this, context, refuse, codec = *std::move(codec)](
+                Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
+        if (!served.ok()) return refuse(served.error());
+        const uint64_t bytes = accessBytes(**served) + modelBytes((*served)->store->model());
+        auto make = [this, context, codec = std::move(codec), served = *std::move(served)]() mutable {
+          auto out = context.getResults().initObserving();
+          out.setPullCodec(codec ? codec->spec().c_str() : "none");
+          writeAccess(*served, *connection_, out.initAccess());
+          wire::writeModel(served->store->model(), out.initModel());
+          out.setReader(kj::heap<ReaderService>(connection_, std::move(served), std::move(codec), encoder_));
+        };
+        return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
+      });
 }
 
 kj::Promise<void> ReadingService::status(StatusContext context) {

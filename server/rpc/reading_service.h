@@ -1,6 +1,7 @@
 #pragma once
 
 #include "schema/psd.capnp.h"
+#include "server/pull/slice_encoder.h"
 #include "server/rpc/counted_service.h"
 #include "server/service/administration.h"
 #include "server/service/join_service.h"
@@ -27,6 +28,8 @@ class ReadingService final : public CountedService<schema::Reading> {
 
  private:
   JoinService joins_;
+  const SliceEncoder
+      encoder_;  // of all readers of this connection, so that more of them keep no more idle buffers
   Administration& administration_;
   bool waitsForStatus_ = false;    // a status() or waiters() call is in progress
   bool waitsForTakeover_ = false;  // a takeover() call is waiting

@@ -107,6 +107,13 @@ kj::Promise<Result<JoinedTrainer>> JoinService::attach(const AttachRequest& requ
       .then([this](Result<Admission> admission) { return serve(std::move(admission), *loop_, control_); });
 }
 
+Result<std::shared_ptr<const Codec>> JoinService::agreeWithReader(std::string_view pullCodec) const {
+  if (pullCodec.empty()) return std::shared_ptr<const Codec>();
+  auto codec = loop_->config().codecs.pull.choose(pullCodec);
+  if (!codec.ok()) return Error{codec.error().code, "pulls: " + codec.message()};
+  return (*codec)->name() == "none" ? nullptr : *std::move(codec);
+}
+
 kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec model) {
   return control_.run(
       [model = std::move(model)](Coordinator& coordinator,

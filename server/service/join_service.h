@@ -1,9 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/codec/codec.h"
 #include "server/service/control_loop.h"
 #include "server/service/trainer_service.h"
 
@@ -38,6 +39,8 @@ class JoinService {
   kj::Promise<Result<JoinedTrainer>> join(Request request);
   /// Adds a connection of a joined trainer.
   kj::Promise<Result<JoinedTrainer>> attach(const AttachRequest& request);
+  /// The codec of a reader's pulls, as it requests (a peer's text; empty: float32); null for float32.
+  Result<std::shared_ptr<const Codec>> agreeWithReader(std::string_view pullCodec) const;
   /// The model for a reader; an empty `model` matches any.
   kj::Promise<Result<std::shared_ptr<ServedModel>>> observe(ModelSpec model);
   /// Counts a rejected trainer.

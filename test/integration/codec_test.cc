@@ -42,17 +42,22 @@ struct Joined {
   std::vector<float> start = std::vector<float>(ModelLayout(weights()).totalElements());
 };
 
-Result<Joined> join(const LocalServer& server, const std::string& codec, const std::string& pullCodec,
-                    uint64_t seed = 0) {
+Result<std::unique_ptr<Client>> connectTo(const LocalServer& server, const std::string& codec,
+                                          const std::string& pullCodec) {
   ClientOptions options;
   options.servers = {server.address()};
   options.chunkBytes = kChunkBytes;
   options.codec = codec;
   options.pullCodec = pullCodec;
+  return Client::connect(options);
+}
+
+Result<Joined> join(const LocalServer& server, const std::string& codec, const std::string& pullCodec,
+                    uint64_t seed = 0) {
   Joined joined;
   Random random(seed);
   if (seed != 0) joined.start = normalValues(joined.start.size(), random);
-  PSD_ASSIGN_OR_RETURN(joined.client, Client::connect(options));
+  PSD_ASSIGN_OR_RETURN(joined.client, connectTo(server, codec, pullCodec));
   PSD_ASSIGN_OR_RETURN(joined.info, joined.client->join({Rank{0}, 1}, weights(), [&] {
     return std::span<const float>(joined.start);
   }));
@@ -199,6 +204,14 @@ TEST_CASE("pulls through a codec bring what it makes of the parameters, and fewe
       CHECK(pulled(*trainer.client) == expected);
       CHECK(trainer.client->bytesPulled() == bytes);
       CHECK(server.status()["counters"]["pull_bytes"] == bytes);
+      const auto reader = connectTo(server, "", std::string(name));
+      PSD_REQUIRE_OK(reader);
+      const auto observed = (*reader)->observe({});
+      PSD_REQUIRE_OK(observed);
+      CHECK(observed->pullCodec == name);
+      CHECK(observed->model.signature() == weights().signature());
+      CHECK(pulled(**reader) == expected);
+      CHECK((*reader)->bytesPulled() == bytes);
       PSD_REQUIRE_OK(trainer.client->leave());
     }
   }
@@ -227,6 +240,10 @@ TEST_CASE("the daemon says which codecs trainers may use, and which they do when
   CHECK(join(server, "", "int8").error().message ==
         "pulls: codec 'int8' is not allowed here; allowed: none, bf16");
   const Joined trainer = mustJoin(server, "");
+  CHECK((*connectTo(server, "", "int8"))->observe({}).error().message ==
+        "pulls: codec 'int8' is not allowed here; allowed: none, bf16");
+  CHECK((*connectTo(server, "", ""))->observe({})->pullCodec == "none");
+  CHECK((*connectTo(server, "int8", ""))->observe({}).error().code == ErrorCode::invalidArgument);
   CHECK(trainer.info.codec == "topk:fraction=0.2");
   CHECK(trainer.info.pullCodec == "bf16");
   PSD_REQUIRE_OK(trainer.client->leave());

@@ -410,7 +410,9 @@ del c
         client = self.joined(self.daemon())
         for value, words in ((client.info, "JoinInfo(rank=0, world_size=1, policy='hogwild', "), (client.pull(LINE.zeros()), "PullInfo(versions=[0"),
                              (client.push(LINE.zeros()), "PushInfo(outcome='applied', staleness=0, versions=[1"),
-                             (client.take_samples(1, 3, 1), "AssignedSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of ")):
+                             (client.take_samples(1, 3, 1), "AssignedSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of "),
+                             (client.rows(), "<psd.Rows of 0 rows>"), (client.info.model, "ModelSpec(name='line', shapes={'weight': (1,)"),
+                             (client.partial_push(LINE.zeros()), "<psd.PartialPush, not finished>")):
             self.assertTrue(repr(value).startswith(words), repr(value))
 
     def test_events_go_to_the_log(self):

@@ -113,6 +113,25 @@ class PythonStandby(processes.ProcessTest):
             each.pull(values)
             self.assertEqual({*values.tolist()}, {float(pushed)})
 
+    def test_a_client_that_finds_a_standby_changes_the_primary(self):
+        primary = self.one("a")
+        self.until_primary(primary, 1)
+        trainer = psd.Client(primary.address)
+        self.addCleanup(trainer.close)
+        trainer.join(MODEL, MODEL.zeros(), 0, 1)
+        standby = self.one("b")
+        primary.until_in_sync()
+        alone, both = psd.Client(standby.address), psd.Client([standby.address, primary.address])
+        for client in (alone, both):
+            self.addCleanup(client.close)
+            self.assertEqual(client.status()["replica_set"]["role"], "standby")
+        with self.assertRaises(psd.Standby):
+            alone.set("optimizer.lr=0.5")
+        alone.status()
+        self.assertEqual(both.set("optimizer.lr=0.5"), "optimizer.lr: 1.0 -> 0.5")
+        self.assertEqual(both.status()["replica_set"]["role"], "primary")
+        self.assertIn("checkpoint-", both.checkpoint())
+
 
 if __name__ == "__main__":
     processes.main()

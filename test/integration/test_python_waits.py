@@ -1,5 +1,6 @@
 """Waits of the Python package: Ctrl-C, signals, callbacks, and threads that share a client. Real daemons."""
 
+import asyncio
 import gc
 import signal
 import subprocess
@@ -63,16 +64,56 @@ class PythonWaits(line_clients.LineTest):
             thread.join()
         self.assertEqual(client.pull(LINE.zeros()).versions[0], 200)
 
+    def test_calls_in_progress_can_be_awaited(self):
+        daemon = self.daemon(policy="sync")
+        first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+
+        async def work():
+            values, pushes = LINE.zeros(), [client.begin_push(LINE.zeros()) for client in (first, second)]
+            answers = await asyncio.gather(*pushes)
+            self.assertEqual([answer.outcome for answer in answers], ["applied", "applied"])
+            self.assertEqual([repr(push) for push in pushes], ["PendingPush(answered)"] * 2)
+            basis = (await first.begin_pull(values)).versions
+            self.assertEqual(basis[0], 1)
+            # Cancelled: the wait ends, the call does not.
+            push = first.begin_push(LINE.zeros(), basis=basis)
+            self.assertEqual(repr(push), "PendingPush(in progress)")
+            waits = asyncio.ensure_future(push)
+            await asyncio.sleep(0)
+            self.assertFalse(waits.done())
+            waits.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waits
+            with self.assertRaisesRegex(psd.InvalidArgument, "a call has one answer"):
+                await push
+            await second.begin_push(LINE.zeros(), basis=basis)
+            self.assertEqual((await second.begin_pull(values)).versions[0], 2)
+            with self.assertRaisesRegex(psd.InvalidArgument, "the model's layout has 32"):
+                await first.begin_pull(LINE.zeros()[:16])
+            # The end of the client ends the wait.
+            last = first.begin_push(LINE.zeros(), basis=(await first.begin_pull(values)).versions)
+            waits = asyncio.ensure_future(last)
+            await asyncio.sleep(0)
+            first.interrupt()
+            with self.assertRaises(psd.Interrupted):
+                await waits
+            first.close()
+            self.assertEqual(repr(second.begin_pull(values))[:12], "PendingPull(")
+
+        asyncio.run(work())
+
     def test_ctrl_c_ends_what_waits(self):
         daemon = self.daemon(policy="sync")
         self.joined(daemon, psd.Model("m", {"w": (1,)}), 1, 2)  # a round waits for it
         join = "c = psd.Client(sys.argv[1]); m = psd.Model('m', {'w': (1,)}); c.join(m, m.zeros(), 0, 2)\n"
+        awaits = "import asyncio\nasync def push(): await c.begin_push(m.zeros())\n"
         scripts = {"a push": join + "print('waits', flush=True); c.push(m.zeros())",
+                   "an awaited push": join + awaits + "print('waits', flush=True); asyncio.run(push())",
                    "connecting": "print('waits', flush=True); psd.Client('unix:///nowhere/psd.sock')"}
         for what, script in scripts.items():
             with self.subTest(what):
                 process = self.interrupted(script, daemon)
-                if what == "a push":
+                if what != "connecting":
                     daemon.until_status("the push waits", lambda status: any(
                         each["step"] == 1 for each in status["trainers"]))
                 process.send_signal(signal.SIGINT)
@@ -90,6 +131,8 @@ class PythonWaits(line_clients.LineTest):
                  "push": lambda client: client.push(LINE.zeros()),
                  "partial push": in_parts,
                  "ping": lambda client: client.ping(),
+                 "status": lambda client: client.status(),
+                 "set": lambda client: client.set("optimizer.lr=0.1"),
                  "take_samples": lambda client: client.take_samples(1, 10, 1),
                  "leave": lambda client: client.leave()}
         daemon = self.daemon(policy="locked")

@@ -178,15 +178,16 @@ kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
   });
 }
 
-kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model) {
+kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, const std::string& pullCodec) {
   return connection_.call([&] {
-    return observeAs(connection_, model, chunkBytes_)
+    return observeAs(connection_, model, pullCodec, chunkBytes_)
         .then([this](Result<Admission> in) -> kj::Promise<Result<ModelSpec>> {
           if (!in.ok()) return Result<ModelSpec>(in.error());
           ModelSpec served = std::move(in->model);
           return begin(std::move(*in), 0)
-              .then([served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
+              .then([this, served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
                 if (!status.ok()) return status.error();
+                carry(0, 1, nullptr);
                 return std::move(served);
               });
         });

@@ -44,7 +44,8 @@ class Channel {
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);
   /// Instead of join(), for a further connection of the same trainer.
   kj::Promise<Status> attach(const SessionTerms& terms);
-  kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model);
+  /// See observeAs(). Returns the daemon's model.
+  kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, const std::string& pullCodec);
   /// After joining: pulls and pushes cover the shards that connection `number` of `links` carries. Continues
   /// with `encoder`, that of the previous connection, if it fits; may be null. Returns the encoder in use;
   /// null where gradients travel as float32.
@@ -102,6 +103,8 @@ class Channel {
   /// Says goodbye, and ends the connection when that is answered or after two seconds.
   kj::Promise<void> leaveAndFail(const Error& why);
 
+  /// For the calls of operator_calls.h.
+  DaemonConnection& connection() { return connection_; }
   const SessionTerms& terms() const { return terms_; }
   /// Whether pulls transfer differences, see LocalSteps::deltas.
   bool pullsDeltas() const { return connection_.canPush() && !terms_.localSteps.deltas.empty(); }

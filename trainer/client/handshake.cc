@@ -223,8 +223,11 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
           if (!answer.hasReading()) return wire::forbiddenError(server, "reader", answer);
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
-          connection.setRoles(answer.getReading(), kj::mv(training),
-                              wire::forbiddenError(server, "trainer", answer));
+          kj::Maybe<schema::Admin::Client> admin;
+          if (answer.hasAdmin()) admin = answer.getAdmin();
+          connection.setRoles(answer.getReading(), kj::mv(training), kj::mv(admin),
+                              wire::forbiddenError(server, "trainer", answer),
+                              wire::forbiddenError(server, "admin", answer));
           return readIdentity(server, answer);
         },
         [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {
@@ -310,10 +313,11 @@ kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& t
 }
 
 kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
-                                         uint64_t chunkBytes) {
+                                         const std::string& pullCodec, uint64_t chunkBytes) {
   return connection.call([&] {
     auto request = connection.reading().observeRequest();
     wire::writeModel(model, request.initModel());
+    request.setPullCodec(pullCodec.c_str());
     return request.send().then(
         [&connection, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<Admission> {
           if (answer.isError()) return sanitized(wire::readError(answer.getError()));
@@ -321,6 +325,8 @@ kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const Mod
           Admission in;
           PSD_ASSIGN_OR_RETURN(in.model, wire::readModel(observing.getModel()));
           PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, in.model, in.terms));
+          PSD_ASSIGN_OR_RETURN(in.terms.pullCodec,
+                               agreedCodec(connection.server(), wire::textIn(observing.getPullCodec())));
           in.offer = readOffer(observing.getAccess());
           connection.setReader(observing.getReader());
           return in;

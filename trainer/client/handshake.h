@@ -79,8 +79,8 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
 Result<FormedGroup> readGroup(schema::GroupResult::Reader answer);
 /// For a further connection of the trainer that has joined on these terms.
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms);
-/// An empty model matches any.
+/// An empty model matches any. `pullCodec`: requested; empty: float32.
 kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
-                                         uint64_t chunkBytes);
+                                         const std::string& pullCodec, uint64_t chunkBytes);
 
 }  // namespace psd

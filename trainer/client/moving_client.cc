@@ -460,6 +460,26 @@ Result<std::vector<Rank>> MovingClient::waiters() {
   return std::shared_ptr(inner_)->waiters();
 }
 
+template <class Call>
+Result<std::vector<std::string>> MovingClient::askThere(const Call& call) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  if (observed_) PSD_RETURN_IF_ERROR(beginStep());
+  return call(*std::shared_ptr(inner_));
+}
+
+Result<std::vector<std::string>> MovingClient::status() {
+  return askThere([](Client& there) { return there.status(); });
+}
+
+Result<std::vector<std::string>> MovingClient::set(const std::string& assignment) {
+  return askThere([&assignment](Client& there) { return there.set(assignment); });
+}
+
+Result<std::vector<std::string>> MovingClient::checkpoint() {
+  return askThere([](Client& there) { return there.checkpoint(); });
+}
+
 Result<PingInfo> MovingClient::ping(uint64_t calls, uint32_t outstanding) {
   const ClientLock::Hold hold(*lock_);
   PSD_RETURN_IF_ERROR(hold.status());

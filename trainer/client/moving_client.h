@@ -27,7 +27,8 @@ class MovingClient final : public Client,
                            private GradientAveraging,
                            private TrainingProgress,
                            private SampleSource,
-                           private Monitoring {
+                           private Monitoring,
+                           private Operations {
  public:
   /// Returns a connected client of the daemons at `servers`, within `timeout` for each.
   using Connect = std::function<Result<std::unique_ptr<MovableClient>>(
@@ -64,6 +65,9 @@ class MovingClient final : public Client,
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
+  Result<std::vector<std::string>> status() override;
+  Result<std::vector<std::string>> set(const std::string& assignment) override;
+  Result<std::vector<std::string>> checkpoint() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;
@@ -79,6 +83,10 @@ class MovingClient final : public Client,
   TrainingProgress* trainingProgress() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  Operations* operations() override { return this; }
+  /// Returns `call(client)` for the client of the daemons that serve the model now.
+  template <class Call>
+  Result<std::vector<std::string>> askThere(const Call& call);
 
   /// Arguments of the trainer's join().
   struct Joined {

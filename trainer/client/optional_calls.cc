@@ -6,6 +6,7 @@
 namespace psd {
 namespace {
 
+Error noOperations() { return {ErrorCode::notReady, "this client makes no calls of an operator"}; }
 Error noFragments() { return {ErrorCode::notReady, "this client exchanges no fragments of a model"}; }
 
 }  // namespace
@@ -48,6 +49,18 @@ Status Client::report(Step step, std::span<const NamedValue> values) {
 Result<std::vector<Rank>> Client::waiters() {
   if (Monitoring* const own = monitoring()) return own->waiters();
   return Error{ErrorCode::notReady, "this client does not know the waiters"};
+}
+
+Result<std::vector<std::string>> Client::status() {
+  return operations() ? operations()->status() : noOperations();
+}
+
+Result<std::vector<std::string>> Client::set(const std::string& assignment) {
+  return operations() ? operations()->set(assignment) : noOperations();
+}
+
+Result<std::vector<std::string>> Client::checkpoint() {
+  return operations() ? operations()->checkpoint() : noOperations();
 }
 
 }  // namespace psd

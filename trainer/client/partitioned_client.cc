@@ -124,14 +124,22 @@ Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
 }
 
 Result<JoinInfo> PartitionedClient::observe(const ModelSpec& model) {
-  PSD_RETURN_IF_ERROR(divide(model));
+  if (!model.empty()) PSD_RETURN_IF_ERROR(divide(model));
+  std::vector<ModelSpec> parts;
   for (Daemon& daemon : daemons_) {
-    const Result<JoinInfo> observed = daemon.client->observe(daemon.partition.spec);
+    const Result<JoinInfo> observed =
+        daemon.client->observe(model.empty() ? ModelSpec() : daemon.partition.spec);
     if (!observed.ok()) return named(daemon, observed.error());
+    parts.push_back(observed->model);
+  }
+  ModelSpec whole = model;
+  if (model.empty()) {
+    PSD_ASSIGN_OR_RETURN(whole, joinPartitions(parts));
+    PSD_RETURN_IF_ERROR(divide(whole));
   }
   PSD_RETURN_IF_ERROR(checkRules());
   JoinInfo all = describe();
-  all.model = model;
+  all.model = std::move(whole);
   return all;
 }
 
@@ -406,6 +414,42 @@ Error PartitionedClient::failed(size_t daemon, const Error& error) {
     }
   }
   return named(daemons_[daemon], error);
+}
+
+template <class Call>
+Result<std::vector<std::string>> PartitionedClient::askAll(const Call& call, const char* done) {
+  std::vector<std::string> answers;
+  for (const Daemon& daemon : daemons_) {
+    auto answer = call(*daemon.client);
+    if (answer.ok()) {
+      answers.push_back(std::move(answer->front()));
+      continue;
+    }
+    const Error error = named(daemon, answer.error());
+    if (answers.empty() || done == nullptr) return error;
+    return Error{error.code, fmt::format("{}; {} of {} daemons have {} already", error.message,
+                                         answers.size(), daemons_.size(), done)};
+  }
+  return answers;
+}
+
+Result<std::vector<std::string>> PartitionedClient::status() {
+  return askAll([](RpcClient& daemon) { return daemon.status(); }, nullptr);
+}
+
+Result<std::vector<std::string>> PartitionedClient::set(const std::string& assignment) {
+  for (const Daemon& daemon : daemons_) {
+    const Status may = daemon.client->checkChange(assignment);
+    if (may.ok()) continue;
+    const Error error = named(daemon, may.error());
+    return Error{error.code, error.message + "; nothing has changed"};
+  }
+  return askAll([&assignment](RpcClient& daemon) { return daemon.set(assignment); }, "changed");
+}
+
+Result<std::vector<std::string>> PartitionedClient::checkpoint() {
+  PSD_RETURN_IF_ERROR(status().status());  // every daemon answers
+  return askAll([](RpcClient& daemon) { return daemon.checkpoint(); }, "taken a checkpoint");
 }
 
 Result<std::vector<Rank>> PartitionedClient::waiters() {

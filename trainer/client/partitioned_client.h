@@ -27,6 +27,7 @@ class PartitionedClient final : public MovableClient,
                                 private Fragments,
                                 private SampleSource,
                                 private Monitoring,
+                                private Operations,
                                 private CalledDaemons {
  public:
   /// One of the daemons.
@@ -72,6 +73,9 @@ class PartitionedClient final : public MovableClient,
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
   }
+  Result<std::vector<std::string>> status() override;
+  Result<std::vector<std::string>> set(const std::string& assignment) override;
+  Result<std::vector<std::string>> checkpoint() override;
   /// The trainers that wait at any of the daemons.
   Result<std::vector<Rank>> waiters() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
@@ -87,6 +91,11 @@ class PartitionedClient final : public MovableClient,
   Fragments* fragments() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  Operations* operations() override { return this; }
+  /// The answers of `call(client)`, an operator's call, at all daemons; `done`: what those before one that
+  /// fails have done.
+  template <class Call>
+  Result<std::vector<std::string>> askAll(const Call& call, const char* done);
 
   static Error named(const Daemon& daemon, const Error& error);
   RpcClient& lead() { return *daemons_.front().client; }

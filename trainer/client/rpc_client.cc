@@ -8,6 +8,7 @@
 #include "common/text/text.h"
 #include "trainer/client/api/failed_call.h"
 #include "trainer/client/attempts.h"
+#include "trainer/client/operator_calls.h"
 
 namespace psd {
 namespace {
@@ -76,13 +77,10 @@ class RpcPartialPush final : public PartialPush {
 
 /// Checks that the options are allowed for a reader.
 Status checkReader(const ClientOptions& options) {
-  for (const std::string& codec : {options.codec, options.pullCodec}) {
-    if (codec.empty() || codec == "none") continue;
-    return {ErrorCode::invalidArgument,
-            fmt::format("codec '{}': a reader pulls float32 and pushes nothing; leave the codec out",
-                        printable(codec))};
-  }
-  return {};
+  if (options.codec.empty() || options.codec == "none") return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("codec '{}': a reader pushes nothing; leave the codec of gradients out",
+                      printable(options.codec))};
 }
 
 /// Whether a daemon that answers a reader with this error may serve it later: it is ending and may restart,
@@ -345,6 +343,49 @@ Result<std::vector<Rank>> RpcClient::waiters() {
       lock_, [](Channel& channel, kj::Timer&) { return channel.waiters(); });
 }
 
+Result<std::vector<std::string>> RpcClient::ask(
+    const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work) {
+  for (size_t tried = 1;;) {
+    const uint64_t connection = links_.number();
+    auto answer = links_.first().call<Result<std::string>>(
+        lock_, [&work](Channel& channel, kj::Timer&) { return work(channel.connection()); });
+    if (answer.ok()) return std::vector<std::string>{*std::move(answer)};
+    const bool broke =
+        links_.first().look([](Channel& channel) { return channel.connection().ended().has_value(); });
+    if (broke) {
+      PSD_RETURN_IF_ERROR(recover(connection, answer.error()));
+    } else if (onlyConnects() && answer.error().code == ErrorCode::standby &&
+               tried++ < options_.servers.size()) {
+      const ClientLock::Alone alone(lock_);
+      PSD_RETURN_IF_ERROR(alone.status());
+      session_.startWithNextServer();
+      PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
+    } else {
+      return answer.error();
+    }
+  }
+}
+
+Result<std::vector<std::string>> RpcClient::status() {
+  if (!lock_.awaitChange([this] { return !isReadingStatus_; })) return waitEndedError();
+  isReadingStatus_ = true;
+  auto answer = ask(readStatus);
+  isReadingStatus_ = false;
+  lock_.changed();
+  return answer;
+}
+
+Result<std::vector<std::string>> RpcClient::set(const std::string& assignment) {
+  return ask([&assignment](DaemonConnection& connection) { return setKey(connection, assignment); });
+}
+
+Status RpcClient::checkChange(const std::string& assignment) {
+  return ask([&assignment](DaemonConnection& connection) { return checkKey(connection, assignment); })
+      .status();
+}
+
+Result<std::vector<std::string>> RpcClient::checkpoint() { return ask(takeCheckpoint); }
+
 Status RpcClient::awaitOldest() {
   const std::shared_ptr<PushCall> oldest = pushes_.front();
   return oldest->awaitAndRecover();
@@ -400,7 +441,7 @@ bool RpcClient::mayRecover(const Error& error) const {
   if (gaveUp_ || interrupted_ || options_.retryTimeout.count() == 0) return false;
   if (session_.hasTrainer()) return isLost(error);
   const bool ends = error.code == ErrorCode::shuttingDown;
-  return session_.reads() && (isLost(error) || ends) && !servedByOtherDaemon();
+  return (isLost(error) || ends) && !servedByOtherDaemon();
 }
 
 bool RpcClient::servedByOtherDaemon() const {
@@ -408,7 +449,8 @@ bool RpcClient::servedByOtherDaemon() const {
 }
 
 Status RpcClient::rejoin(milliseconds timeout) {
-  return session_.hasTrainer() ? session_.join(held_, timeout) : session_.observe(timeout);
+  if (session_.hasTrainer()) return session_.join(held_, timeout);
+  return session_.reads() ? session_.observe(timeout) : Status();
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {

@@ -27,6 +27,7 @@ class RpcClient final : public MovableClient,
                         private TrainingProgress,
                         private SampleSource,
                         private Monitoring,
+                        private Operations,
                         private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, ClientLock& lock);
@@ -114,6 +115,11 @@ class RpcClient final : public MovableClient,
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
+  Result<std::vector<std::string>> status() override;
+  Result<std::vector<std::string>> set(const std::string& assignment) override;
+  Result<std::vector<std::string>> checkpoint() override;
+  /// Dry run of set().
+  Status checkChange(const std::string& assignment);
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;
@@ -130,6 +136,7 @@ class RpcClient final : public MovableClient,
   TrainingProgress* trainingProgress() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  Operations* operations() override { return this; }
 
   /// Wraps rows that the caller owns.
   template <class Batch>
@@ -147,6 +154,12 @@ class RpcClient final : public MovableClient,
     uint64_t connection = 0;
     Link::Future<AssignedSamples> answer;
   };
+  /// The answer of an operator's call. Reconnects if the connection broke; before join() and
+  /// observe() tries the next server if this one is a standby that cannot answer.
+  Result<std::vector<std::string>> ask(
+      const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work);
+  /// Whether this client has neither joined nor observed.
+  bool onlyConnects() const { return !session_.hasTrainer() && !session_.reads(); }
   /// Waits for samples_. If the wait is ended, the call stays.
   Result<AssignedSamples> awaitSamples();
   /// takeSamples(), by one thread at a time.
@@ -177,7 +190,7 @@ class RpcClient final : public MovableClient,
   void sendDue() override;
   void reportWait(const std::string& what) override { notices_.reportWait(what); }
 
-  /// Joins or observes again, within `timeout`.
+  /// Joins or observes again, if the client has before, within `timeout`.
   Status rejoin(std::chrono::milliseconds timeout);
   /// Whether a reader knows that the model is served elsewhere.
   bool servedByOtherDaemon() const;
@@ -206,6 +219,7 @@ class RpcClient final : public MovableClient,
   std::optional<QuiesceCall> quiesce_;           // for that move
   std::optional<SamplesCall> samples_;           // unanswered
   bool isTakingSamples_ = false;                 // some thread waits for samples_
+  bool isReadingStatus_ = false;                 // some thread is within status()
   DaemonAddresses movedTo_;                      // as reported by the daemon that this client reconnected to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;

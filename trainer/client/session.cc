@@ -207,7 +207,9 @@ Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeo
 }
 
 Status Session::observe(milliseconds timeout) {
-  const auto observe = [model = *observed_](Channel& channel) { return channel.observe(model); };
+  const auto observe = [model = *observed_, codec = options_.pullCodec](Channel& channel) {
+    return channel.observe(model, codec);
+  };
   const auto answer = [&]() -> Result<ModelSpec> {
     if (timeout.count() == 0) {
       return notices_.awaitAnswer(links_.first().start<ModelSpec>(observe), "the daemon's answer");

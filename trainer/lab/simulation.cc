@@ -90,7 +90,7 @@ Status Simulation::begin() {
     PSD_RETURN_IF_ERROR(firstError());
   }
   report_.joined = trainers_.front()->joined;
-  ClientOptions reading = options_.client;  // observers use no codecs
+  ClientOptions reading = options_.client;  // the observer reads exact values
   reading.codec.clear();
   reading.pullCodec.clear();
   PSD_ASSIGN_OR_RETURN(observer_, connect_(reading));

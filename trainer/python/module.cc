@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
@@ -12,6 +13,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "common/os/freed_memory.h"
@@ -32,10 +34,11 @@ Transport transportOf(const std::string& name) {
   raise({ErrorCode::invalidArgument, "transport is 'auto', 'rpc' or 'shm', not '" + name + "'"});
 }
 
+constexpr const char* kRowInitials[] = {"zero", "uniform", "normal"};  // by RowInitial::Kind
+
 RowInitial::Kind kindOf(const std::string& name) {
-  if (name == "zero") return RowInitial::Kind::zero;
-  if (name == "uniform") return RowInitial::Kind::uniform;
-  if (name == "normal") return RowInitial::Kind::normal;
+  const auto* const found = std::ranges::find(kRowInitials, name);
+  if (found != std::end(kRowInitials)) return static_cast<RowInitial::Kind>(found - kRowInitials);
   raise({ErrorCode::invalidArgument, "initial is 'zero', 'uniform' or 'normal', not '" + name + "'"});
 }
 
@@ -55,39 +58,35 @@ std::vector<uint64_t> numbersOf(const std::vector<Version>& versions) {
   return numbers;
 }
 
-void bindModel(nb::module_& m) {
-  nb::class_<ModelSpec>(m, "ModelSpec")
-      .def(nb::init<>())
-      .def_rw("name", &ModelSpec::name)
-      .def(
-          "add_tensor",
-          [](ModelSpec& model, std::string name, std::vector<uint64_t> shape) {
-            model.tensors.push_back({std::move(name), DType::f32, std::move(shape)});
-          },
-          "name"_a, "shape"_a)
-      .def(
-          "add_table",
-          [](ModelSpec& model, std::string name, uint32_t dim, const std::string& initial, float scale,
-             uint64_t seed) {
-            model.tables.push_back({std::move(name), dim, {kindOf(initial), scale, seed}});
-          },
-          "name"_a, "dim"_a, "initial"_a, "scale"_a, "seed"_a)
-      .def("check", [](const ModelSpec& model) { check(validateModel(model)); })
-      .def("signature", &ModelSpec::signature)
-      .def("layout", [](const ModelSpec& model) {
-        const ModelLayout layout(model);
-        std::vector<std::pair<uint64_t, uint64_t>> places;
-        for (const TensorPlace& place : layout.places()) places.emplace_back(place.begin, place.count);
-        return std::make_pair(layout.totalElements(), places);
-      });
-}
-
 std::string shown(nb::object value) { return nb::cast<std::string>(nb::repr(value)); }
 std::string shown(const std::vector<Version>& versions) { return shown(nb::cast(numbersOf(versions))); }
 std::string shown(const std::string& text) { return shown(nb::cast(text)); }
 
+nb::dict shapesOf(const ModelSpec& model) {
+  nb::dict shapes;
+  for (const TensorSpec& tensor : model.tensors)
+    shapes[tensor.name.c_str()] = nb::tuple(nb::cast(tensor.shape));
+  return shapes;
+}
+
+using TableArguments = std::tuple<std::string, uint32_t, const char*, float, uint64_t>;
+std::vector<TableArguments> tablesOf(const ModelSpec& model) {
+  std::vector<TableArguments> tables;
+  for (const TableSpec& table : model.tables) {
+    const RowInitial& initial = table.initial;
+    tables.emplace_back(table.name, table.dim, kRowInitials[static_cast<size_t>(initial.kind)], initial.scale,
+                        initial.seed);
+  }
+  return tables;
+}
+
 constexpr const char* kOutcomes[] = {"received", "applied", "stale", "late"};
 constexpr const char* kAssignmentKinds[] = {"range", "nothing_now", "finished"};
+
+std::string describe(const ModelSpec& model) {
+  return fmt::format("ModelSpec(name={}, shapes={}, tables={})", shown(model.name), shown(shapesOf(model)),
+                     shown(nb::cast(tablesOf(model))));
+}
 
 std::string describe(const JoinInfo& info) {
   return fmt::format(
@@ -113,62 +112,139 @@ std::string describe(const AssignedSamples& assigned) {
                      assigned.count);
 }
 
-void bindAnswers(nb::module_& m) {
-  nb::class_<JoinInfo>(m, "JoinInfo", "The daemon's answer to a join.")
-      .def_ro("initialized_model", &JoinInfo::initializedModel)
-      .def_ro("policy", &JoinInfo::policy)
-      .def_ro("device", &JoinInfo::device)
-      .def_ro("shards", &JoinInfo::shardCount)
-      .def_ro("row_shards", &JoinInfo::rowShardCount)
-      .def_ro("server_version", &JoinInfo::serverVersion)
-      .def_ro("pull_transport", &JoinInfo::pullTransport)
-      .def_ro("push_transport", &JoinInfo::pushTransport)
-      .def_ro("codec", &JoinInfo::codec)
-      .def_ro("pull_codec", &JoinInfo::pullCodec)
-      .def_prop_ro("local_period", [](const JoinInfo& info) { return info.local.period; })
-      .def_prop_ro("local_arrivals", [](const JoinInfo& info) { return info.local.updatesPerRound; })
-      .def_prop_ro("inner",
-                   [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; })
-      .def_prop_ro("ends_early", [](const JoinInfo& info) { return info.local.endsEarly; })
-      .def_prop_ro("streams", [](const JoinInfo& info) { return info.local.streams(); })
-      .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
-      .def_ro("world_size", &JoinInfo::worldSize)
-      .def_ro("connections", &JoinInfo::connections)
-      .def_ro("optimizer", &JoinInfo::optimizer)
-      .def_ro("takes_hyperparameters", &JoinInfo::takesHyperparameters)
+void bindModel(nb::module_& m) {
+  nb::class_<ModelSpec>(m, "ModelSpec", "The names, shapes and tables of a model; psd.Model is for programs.")
+      .def(nb::init<>())
+      .def_rw("name", &ModelSpec::name, "The model's name.")
+      .def_prop_ro("shapes", &shapesOf,
+                   nb::for_getter(nb::sig("def shapes(self) -> dict[str, tuple[int, ...]]")),
+                   "The shape of each tensor.")
+      .def_prop_ro("tables", &tablesOf, "The arguments of psd.Table for each embedding table.")
+      .def(
+          "add_tensor",
+          [](ModelSpec& model, std::string name, std::vector<uint64_t> shape) {
+            model.tensors.push_back({std::move(name), DType::f32, std::move(shape)});
+          },
+          "name"_a, "shape"_a)
+      .def(
+          "add_table",
+          [](ModelSpec& model, std::string name, uint32_t dim, const std::string& initial, float scale,
+             uint64_t seed) {
+            model.tables.push_back({std::move(name), dim, {kindOf(initial), scale, seed}});
+          },
+          "name"_a, "dim"_a, "initial"_a, "scale"_a, "seed"_a)
+      .def("check", [](const ModelSpec& model) { check(validateModel(model)); })
+      .def("signature", &ModelSpec::signature)
+      .def("layout",
+           [](const ModelSpec& model) {
+             const ModelLayout layout(model);
+             std::vector<std::pair<uint64_t, uint64_t>> places;
+             for (const TensorPlace& place : layout.places()) places.emplace_back(place.begin, place.count);
+             return std::make_pair(layout.totalElements(), places);
+           })
+      .def("__repr__", [](const ModelSpec& model) { return describe(model); });
+}
+
+void bindJoinInfo(nb::module_& m) {
+  nb::class_<JoinInfo>(m, "JoinInfo", "The daemon's answer to join() or observe().")
+      .def_ro("initialized_model", &JoinInfo::initializedModel,
+              "Whether this trainer sent the model's initial values.")
+      .def_ro("policy", &JoinInfo::policy, "The daemon's policy, for a human reader.")
+      .def_ro("device", &JoinInfo::device, "Where the daemon's shards are, for a human reader.")
+      .def_ro("shards", &JoinInfo::shardCount, "Number of parts that the tensors are cut into.")
+      .def_ro("row_shards", &JoinInfo::rowShardCount,
+              "Number of parts that the embedding tables are cut into.")
+      .def_ro("server_version", &JoinInfo::serverVersion, "The daemon's version of psd.")
+      .def_ro("pull_transport", &JoinInfo::pullTransport, "How parameters travel: 'shm', 'rpc' or 'cuda'.")
+      .def_ro("push_transport", &JoinInfo::pushTransport, "How gradients travel: 'shm', 'rpc' or 'cuda'.")
+      .def_ro("codec", &JoinInfo::codec, "The codec of pushes; 'none': float32.")
+      .def_ro("pull_codec", &JoinInfo::pullCodec, "The codec of pulls; 'none': float32.")
+      .def_ro("model", &JoinInfo::model, "The daemon's model.")
+      .def_prop_ro(
+          "local_period", [](const JoinInfo& info) { return info.local.period; },
+          "Local steps between two pushes; 0: each step's gradient is pushed.")
+      .def_prop_ro(
+          "local_arrivals", [](const JoinInfo& info) { return info.local.updatesPerRound; },
+          "Updates of the model in each round of local steps.")
+      .def_prop_ro(
+          "inner", [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; },
+          "The daemon's optimizer for local steps of psd-trainer, for a human reader; '': none.")
+      .def_prop_ro(
+          "ends_early", [](const JoinInfo& info) { return info.local.endsEarly; },
+          "Whether round_due() tells that a round of local steps is about to close.")
+      .def_prop_ro(
+          "streams", [](const JoinInfo& info) { return info.local.streams(); },
+          "Whether the model is exchanged in fragments, or with a delay.")
+      .def_prop_ro(
+          "rank", [](const JoinInfo& info) { return info.rank.value; }, "The trainer's rank; 0 for a reader.")
+      .def_ro("world_size", &JoinInfo::worldSize, "Ranks are below it; 0 for a reader.")
+      .def_ro("connections", &JoinInfo::connections, "Number of connections in use.")
+      .def_ro("optimizer", &JoinInfo::optimizer,
+              "The model's optimizer, as JSON in the form of the configuration's key; '': trainers take local steps.")
+      .def_ro("takes_hyperparameters", &JoinInfo::takesHyperparameters,
+              "Whether pushes may bring hyperparameters, since the configuration has no optimizer.")
       .def("__repr__", [](const JoinInfo& info) { return describe(info); });
+}
+
+void bindAnswers(nb::module_& m) {
+  constexpr const char* kSeconds = "Time from the call to its answer.";
   nb::class_<PullInfo>(m, "PullInfo", "The result of a pull.")
-      .def_prop_ro("versions", [](const PullInfo& info) { return numbersOf(info.versions); })
-      .def_ro("seconds", &PullInfo::seconds)
-      .def_ro("bytes", &PullInfo::bytes)
-      .def_ro("known_rows", &PullInfo::knownRows)
+      .def_prop_ro(
+          "versions", [](const PullInfo& info) { return numbersOf(info.versions); },
+          "The version of each shard, then of each row shard, that was read: the basis of gradients.")
+      .def_ro("seconds", &PullInfo::seconds, kSeconds)
+      .def_ro("bytes", &PullInfo::bytes, "Bytes of values, as received.")
+      .def_ro("known_rows", &PullInfo::knownRows, "How many of the pulled rows some push has touched.")
       .def("__repr__", [](const PullInfo& info) { return describe(info); });
   nb::class_<PushInfo>(m, "PushInfo", "The outcome of a push.")
-      .def_prop_ro("versions", [](const PushInfo& info) { return numbersOf(info.versions); })
-      .def_prop_ro("outcome",
-                   [](const PushInfo& info) { return kOutcomes[static_cast<size_t>(info.outcome)]; })
-      .def_ro("staleness", &PushInfo::staleness)
-      .def_ro("seconds", &PushInfo::seconds)
-      .def_ro("bytes", &PushInfo::bytes)
+      .def_prop_ro(
+          "versions", [](const PushInfo& info) { return numbersOf(info.versions); },
+          "Of each shard, then of each row shard, the newest version in the answers.")
+      .def_prop_ro(
+          "outcome", [](const PushInfo& info) { return kOutcomes[static_cast<size_t>(info.outcome)]; },
+          "'applied', or if the gradient was dropped for some shard: 'stale' (its basis is too old) or "
+          "'late' "
+          "(its round is closed).")
+      .def_ro("staleness", &PushInfo::staleness,
+              "Updates between the gradient's basis and the push, at most.")
+      .def_ro("seconds", &PushInfo::seconds, kSeconds)
+      .def_ro("bytes", &PushInfo::bytes, "Bytes of the gradient, as sent.")
       .def("__repr__", [](const PushInfo& info) { return describe(info); });
   nb::class_<AssignedSamples>(m, "AssignedSamples",
                               "Assigned samples: places [begin, begin + count) of an epoch's order.")
-      .def_prop_ro("what",
-                   [](const AssignedSamples& assigned) {
-                     return kAssignmentKinds[static_cast<size_t>(assigned.what)];
-                   })
-      .def_ro("epoch", &AssignedSamples::epoch)
-      .def_ro("begin", &AssignedSamples::begin)
-      .def_ro("count", &AssignedSamples::count)
+      .def_prop_ro(
+          "what",
+          [](const AssignedSamples& assigned) {
+            return kAssignmentKinds[static_cast<size_t>(assigned.what)];
+          },
+          "'range'; 'nothing_now': other trainers have the rest; 'finished': all epochs are over.")
+      .def_ro("epoch", &AssignedSamples::epoch, "The epoch, from 0.")
+      .def_ro("begin", &AssignedSamples::begin, "The first place.")
+      .def_ro("count", &AssignedSamples::count, "Number of samples.")
       .def("__repr__", [](const AssignedSamples& assigned) { return describe(assigned); });
 }
 
+constexpr const char* kWait = "Waits for the answer and returns it, once.";
+constexpr const char* kDone = "Whether wait() returns at once.";
+constexpr const char* kAwait = "Waits for the answer in asyncio. Cancellation ends the wait, not the call.";
+
+/// The class of a call in progress, without wait().
 template <class Info>
-void bindPending(nb::module_& m, const char* name) {
-  nb::class_<PythonPending<Info>>(m, name, "A call in progress.")
-      .def_prop_ro("done", &PythonPending<Info>::done)
-      .def("wait", &PythonPending<Info>::wait);
+nb::class_<PythonPending<Info>> pendingClass(nb::module_& m, const char* name, const char* awaits) {
+  return nb::class_<PythonPending<Info>>(m, name, "A call in progress.")
+      .def_prop_ro("done", &PythonPending<Info>::done, kDone)
+      .def(
+          "__await__",
+          [](nb::handle pending) {
+            return nb::module_::import_("psd._pending").attr("awaited")(pending.attr("wait"));
+          },
+          nb::sig(awaits), kAwait)
+      .def("__repr__", [name](const PythonPending<Info>& pending) {
+        return fmt::format("{}({})", name, pending.state());
+      });
 }
+
+#define PSD_AWAITS(info) "def __await__(self) -> collections.abc.Generator[typing.Any, None, " info "]"
 
 /// Converts the argument `name`, or throws an error of one line that says what is expected; nanobind's own
 /// error lists all signatures.
@@ -198,35 +274,46 @@ void makeRows(PythonRows& rows, nb::handle features) {
 void bindRows(nb::module_& m) {
   nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
       .def("make", &makeRows, "features"_a,
-           nb::sig("def make(self, features: collections.abc.Sequence[tuple[str, object]]) -> None"))
+           nb::sig("def make(self, features: collections.abc.Sequence[tuple[str, object]]) -> None"),
+           "Sets the rows: pairs of a table's name and a flat array of ids, [(\"item\", ids), …].")
       .def(
           "ids", [](const PythonRows& rows, nb::handle table) { return rows.ids(tableName(table)); },
-          "table"_a, nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"))
+          "table"_a, nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"),
+          "The ids of the table's rows, each once.")
       .def(
           "places",
           [](const PythonRows& rows, nb::handle feature) {
             return rows.places(argument<size_t>(feature, "feature", "its place in make()'s list, from 0"));
           },
-          "feature"_a, nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"))
+          "feature"_a, nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"),
+          "For each id of a pair passed to make(), its place among the table's rows.")
       .def(
           "values", [](const PythonRows& rows, nb::handle table) { return rows.values(tableName(table)); },
-          "table"_a, nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
+          "table"_a, nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"),
+          "The values of the table's rows, which a pull fills.")
       .def(
           "gradients",
           [](const PythonRows& rows, nb::handle table) { return rows.gradients(tableName(table)); },
-          "table"_a, nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
-      .def("__len__", &PythonRows::count);
+          "table"_a, nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"),
+          "The gradients of the table's rows, which a push sends; initially zeros.")
+      .def("__len__", &PythonRows::count, "Number of rows, of all tables.")
+      .def("__repr__",
+           [](const PythonRows& rows) { return fmt::format("<psd.Rows of {} rows>", rows.count()); });
 }
 
 void bindCalls(nb::module_& m) {
-  bindPending<PullInfo>(m, "PendingPull");
-  bindPending<PushInfo>(m, "PendingPush");
-  nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call in progress.")
-      .def_prop_ro("done", &PythonPending<RoundDue>::done)
-      .def("wait", [](PythonPending<RoundDue>& pending) {
-        const RoundDue due = pending.wait();
-        return due == RoundDue::closing ? "closing" : due == RoundDue::closed ? "closed" : "steps_done";
-      });
+  pendingClass<PullInfo>(m, "PendingPull", PSD_AWAITS("PullInfo"))
+      .def("wait", &PythonPending<PullInfo>::wait, kWait);
+  pendingClass<PushInfo>(m, "PendingPush", PSD_AWAITS("PushInfo"))
+      .def("wait", &PythonPending<PushInfo>::wait, kWait);
+  pendingClass<RoundDue>(m, "PendingRoundDue", PSD_AWAITS("str"))
+      .def(
+          "wait",
+          [](PythonPending<RoundDue>& pending) {
+            const RoundDue due = pending.wait();
+            return due == RoundDue::closing ? "closing" : due == RoundDue::closed ? "closed" : "steps_done";
+          },
+          kWait);
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends final elements of its gradient while others are computed.")
       .def(
@@ -234,22 +321,42 @@ void bindCalls(nb::module_& m) {
           [](PythonPartialPush& push, nb::handle begin, nb::handle count) {
             push.ready(elements(begin, "begin"), elements(count, "count"));
           },
-          "begin"_a, "count"_a, nb::sig("def ready(self, begin: int, count: int) -> None"))
-      .def("finish", &PythonPartialPush::finish, nb::keep_alive<0, 1>());
+          "begin"_a, "count"_a, nb::sig("def ready(self, begin: int, count: int) -> None"),
+          "Marks elements [begin, begin + count) as final, each once, including padding.")
+      .def("finish", &PythonPartialPush::finish, nb::keep_alive<0, 1>(),
+           "Ends the push, once all elements are final, and returns the call.")
+      .def("__repr__", [](const PythonPartialPush& push) {
+        return fmt::format("<psd.PartialPush, {}>", push.finished() ? "finished" : "not finished");
+      });
 }
 
 void bindFragments(nb::module_& m) {
   nb::class_<PythonFragments>(m, "FragmentExchange", "A trainer's exchanges under a policy of local steps.")
-      .def("begin", &PythonFragments::begin)
-      .def("stepped", &PythonFragments::stepped, "samples"_a)
-      .def_prop_ro("due", &PythonFragments::due)
-      .def("exchange", &PythonFragments::exchange, "last"_a)
-      .def("settle", &PythonFragments::settle)
-      .def_prop_ro("progress", [](PythonFragments& own) { return own.progress().steps; })
-      .def_prop_ro("rounds", [](PythonFragments& own) { return own.progress().rounds; })
-      .def_prop_ro("versions", [](PythonFragments& own) { return own.progress().versions; })
-      .def_prop_ro("last_push", [](PythonFragments& own) { return own.progress().lastPush; })
-      .def_prop_ro("late", [](PythonFragments& own) { return own.progress().late; });
+      .def("begin", &PythonFragments::begin, "Fills the parameters, before the first step.")
+      .def("stepped", &PythonFragments::stepped, "samples"_a,
+           "Counts a step of `samples` examples; returns whether exchange() is due.")
+      .def_prop_ro("due", &PythonFragments::due, "Whether exchange() is due.")
+      .def("exchange", &PythonFragments::exchange, "last"_a,
+           "Pushes the difference of the steps, and continues from the result; `last`: no step follows.")
+      .def("settle", &PythonFragments::settle, "Waits for the exchanges in progress.")
+      .def_prop_ro(
+          "progress", [](PythonFragments& own) { return own.progress().steps; }, "Steps of the run.")
+      .def_prop_ro(
+          "rounds", [](PythonFragments& own) { return own.progress().rounds; }, "Rounds of the run.")
+      .def_prop_ro(
+          "versions", [](PythonFragments& own) { return own.progress().versions; },
+          "The version of each shard that the parameters come from.")
+      .def_prop_ro(
+          "last_push", [](PythonFragments& own) { return own.progress().lastPush; },
+          "The outcome of the last push that was answered.")
+      .def_prop_ro(
+          "late", [](PythonFragments& own) { return own.progress().late; },
+          "How often a difference was discarded.")
+      .def("__repr__", [](PythonFragments& own) {
+        const auto progress = own.progress();
+        return fmt::format("<psd.FragmentExchange, {} steps, {} rounds, {} late>", progress.steps,
+                           progress.rounds, progress.late);
+      });
 }
 
 /// Hyperparameters of a push, shared with pushes in progress. Immutable.
@@ -415,6 +522,9 @@ void bindClient(nb::module_& m) {
             return client.ping(calls, outstanding).seconds;
           },
           "calls"_a, "outstanding"_a)
+      .def("status", &PythonClient::status)
+      .def("set", &PythonClient::set, "assignment"_a)
+      .def("checkpoint", &PythonClient::checkpoint)
       .def("leave", &PythonClient::leave)
       .def("interrupt", &PythonClient::interrupt)
       .def("close", &PythonClient::close)
@@ -441,6 +551,7 @@ NB_MODULE(_psd, m) {
   nb::set_leak_warnings(false);  // objects that outlive the interpreter are closed by then
   m.attr("version") = PSD_VERSION;
   psd::python::bindModel(m);
+  psd::python::bindJoinInfo(m);
   psd::python::bindAnswers(m);
   psd::python::bindRows(m);
   psd::python::bindCalls(m);

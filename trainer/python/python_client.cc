@@ -170,11 +170,9 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
 }
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
-  const JoinInfo info = take(client_->run([model, memory = memory_](Client& client) {
-    if (memory) memory->expect(ModelLayout(model).totalElements());
-    return client.observe(model);
-  }));
-  tables_ = model.tables;
+  const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
+  if (memory_) memory_->expect(ModelLayout(info.model).totalElements());
+  tables_ = info.model.tables;
   begin();
   return info;
 }
@@ -353,6 +351,18 @@ void PythonClient::report(uint64_t step, const std::map<std::string, double>& va
 
 PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
   return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
+}
+
+std::vector<std::string> PythonClient::status() {
+  return take(client_->run([](Client& client) { return client.status(); }));
+}
+
+std::vector<std::string> PythonClient::set(const std::string& assignment) {
+  return take(client_->run([assignment](Client& client) { return client.set(assignment); }));
+}
+
+std::vector<std::string> PythonClient::checkpoint() {
+  return take(client_->run([](Client& client) { return client.checkpoint(); }));
 }
 
 PythonRows PythonClient::rows() const { return {tables_, rowShards_, daemons_}; }

@@ -58,6 +58,13 @@ class PythonPending {
     return !call_ || client_->run([&](Client&) { return call_->pending.done(); });
   }
 
+  /// For a human reader.
+  const char* state() const {
+    if (!call_) return "answered";
+    if (!client_->isUsable()) return "ended";
+    return done() ? "done" : "in progress";
+  }
+
   Info wait() {
     if (!call_) raise({ErrorCode::invalidArgument, "wait() was called already: a call has one answer"});
     return waitFor(*client_, [call = std::exchange(call_, nullptr)](Client&) { return call; });
@@ -115,6 +122,7 @@ class PythonPartialPush {
 
   void ready(uint64_t begin, uint64_t count);
   PythonPending<PushInfo> finish();
+  bool finished() const { return push_ == nullptr; }
 
  private:
   void checkOpen() const;
@@ -156,6 +164,10 @@ class PythonClient {
   AssignedSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
+  /// See Operations.
+  std::vector<std::string> status();
+  std::vector<std::string> set(const std::string& assignment);
+  std::vector<std::string> checkpoint();
   /// An empty batch of rows of the model's tables.
   PythonRows rows() const;
   void leave();

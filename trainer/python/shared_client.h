@@ -50,6 +50,7 @@ class SharedClient {
 
   /// Throws if the client is closed or belongs to another process.
   void checkUsable() const;
+  bool isUsable() const { return client_ && !isAnotherProcess(); }
   /// See Client::interrupt().
   void interrupt();
   /// Whether a wait may continue: neither interrupt() nor close() was called, and no signal handler has

@@ -77,7 +77,7 @@ struct ClientOptions {
   /// Codec of gradients, as makeCodec() reads it; empty: the daemon's choice. What a codec leaves out of one
   /// push is added to the next.
   std::string codec;
-  /// Codec of parameters in messages to a trainer; empty: the daemon's choice.
+  /// Codec of parameters in messages; empty: the daemon's choice for a trainer, float32 for a reader.
   std::string pullCodec;
   /// Whether a reconnected trainer continues when the daemon has lost the rows of the model's embedding
   /// tables, which no trainer can restore: the rows then start from their initial values. Otherwise the
@@ -377,6 +377,22 @@ class Monitoring {
   virtual Result<std::vector<Rank>> waiters() = 0;
 };
 
+/// What an operator asks of all daemons that serve the model, in the order of partitions. Each call needs a
+/// role (docs/access_control.md); without it the call fails (forbidden). Allowed at any time after connect().
+class Operations {
+ public:
+  virtual ~Operations() = default;
+
+  /// The status of each daemon, as JSON; docs/operations.md lists the fields. Role reader.
+  virtual Result<std::vector<std::string>> status() = 0;
+  /// Changes one key, "optimizer.lr=0.05", of the configuration, until the next reload. Changes nothing
+  /// unless every daemon accepts the change. Returns what has changed at each, human-readable. Role admin.
+  virtual Result<std::vector<std::string>> set(const std::string& assignment) = 0;
+  /// Makes each daemon take a checkpoint, and waits until they are complete. Returns their paths on the
+  /// daemons' machines. Takes none unless every daemon answers. Role admin.
+  virtual Result<std::vector<std::string>> checkpoint() = 0;
+};
+
 /// Required alignment, in bytes, of values and gradients.
 inline constexpr size_t kValueAlignment = 8;
 
@@ -408,8 +424,9 @@ class Client {
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
-  /// Instead of join(): reads float32 as a reader. Fails with a codec (invalidArgument), and while the model
-  /// has no values (notReady). When the model moves to other daemons, a pull and later calls continue there.
+  /// Instead of join(): reads as a reader. An empty model matches any; JoinInfo::model is the daemon's. Fails
+  /// with a codec of gradients (invalidArgument), and while the model has no values (notReady). When the
+  /// model moves to other daemons, a pull and later calls continue there.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
 
   /// After join(), while no call is in progress: from now on the spans passed to pull(), push() and
@@ -476,6 +493,9 @@ class Client {
   Result<AssignedSamples> takeSamples(const SamplesRequest& request);
   Status report(Step step, std::span<const NamedValue> values);
   Result<std::vector<Rank>> waiters();
+  Result<std::vector<std::string>> status();
+  Result<std::vector<std::string>> set(const std::string& assignment);
+  Result<std::vector<std::string>> checkpoint();
 
  protected:
   // The interfaces; null: this client does not have it. A client that forwards calls to another one has all.
@@ -485,6 +505,7 @@ class Client {
   virtual TrainingProgress* trainingProgress() { return nullptr; }
   virtual SampleSource* sampleSource() { return nullptr; }
   virtual Monitoring* monitoring() { return nullptr; }
+  virtual Operations* operations() { return nullptr; }
 };
 
 }  // namespace psd

@@ -37,6 +37,7 @@ void DaemonConnection::tearDown() {
   reader_ = nullptr;
   reading_ = nullptr;
   training_ = nullptr;
+  admin_ = nullptr;
   login_ = nullptr;
   rpc_ = nullptr;
 }

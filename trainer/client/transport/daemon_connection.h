@@ -46,15 +46,21 @@ class DaemonConnection {
   /// Whether this connection has parameters to pull, and a session to push in.
   bool canPull() const { return reader_ != nullptr; }
   bool canPush() const { return trainer_ != nullptr; }
+  /// After setRoles(); null where the daemon does not allow this program to administer it.
+  kj::Maybe<schema::Admin::Client>& admin() { return admin_; }
   /// Stores what the daemon allows this program to do.
   void setRoles(schema::Reading::Client reading, kj::Maybe<schema::Training::Client> training,
-                Error mayNotTrain) {
+                kj::Maybe<schema::Admin::Client> admin, Error mayNotTrain, Error mayNotAdminister) {
     reading_ = kj::mv(reading);
     training_ = kj::mv(training);
+    admin_ = kj::mv(admin);
     mayNotTrain_ = std::move(mayNotTrain);
+    mayNotAdminister_ = std::move(mayNotAdminister);
   }
   /// Why training() is null.
   const Error& mayNotTrain() const { return mayNotTrain_; }
+  /// Why admin() is null.
+  const Error& mayNotAdminister() const { return mayNotAdminister_; }
   void setReader(schema::Reader::Client reader) { reader_ = kj::mv(reader); }
   void setTrainer(schema::Trainer::Client session);
   /// Sets the callback that chooses the memory into which large values are read.
@@ -100,7 +106,8 @@ class DaemonConnection {
   kj::Maybe<schema::Login::Client> login_;
   kj::Maybe<schema::Reading::Client> reading_;
   kj::Maybe<schema::Training::Client> training_;
-  Error mayNotTrain_;
+  kj::Maybe<schema::Admin::Client> admin_;
+  Error mayNotTrain_, mayNotAdminister_;
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   std::optional<Error> ended_;

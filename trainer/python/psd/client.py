@@ -10,8 +10,10 @@ import atexit
 import dataclasses
 import functools
 import inspect
+import json
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, cast, overload
@@ -19,13 +21,14 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 import numpy as np
 
 from . import _arguments, _cuda, _psd
-from .errors import Error, InvalidArgument, RankTaken
+from .errors import Error, InvalidArgument, NotReady, RankTaken
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
 _WINDOW_MAX = 1024  # slices
 _CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
+_PAUSE = (0.02, 0.5)  # seconds, first and longest, between looks for a model
 _Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # a call in progress keeps its client alive
 _joined: weakref.WeakSet[Client] = weakref.WeakSet()  # those of this process that have a rank
@@ -75,6 +78,10 @@ class Model:
     def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
         """The model with the names and shapes of these arrays."""
         return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables)
+
+    @classmethod
+    def _of_spec(cls, spec: _psd.ModelSpec) -> Model:
+        return cls(spec.name, spec.shapes, (Table(*table) for table in spec.tables))
 
     @property
     def signature(self) -> int:
@@ -215,8 +222,7 @@ class Client:
                                               window=window, chunk=chunk, on_event=on_event, token=token, token_file=token_file,
                                               tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
-        self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
-                                 "accept_lost_rows": bool(accept_lost_rows)}
+        self._trainer_options = {"codec": codec not in ("", "none"), "connections": connections != 1, "accept_lost_rows": bool(accept_lost_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the
@@ -240,16 +246,29 @@ class Client:
         _joined.add(self)
         return self.info
 
-    def observe(self, model: Model) -> _psd.JoinInfo:
-        """Reads without joining as a trainer, in float32; fails (NotReady) while the model has no values. When the
-        connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
-        options that only trainers use: `codec`, `pull_codec`, `connections` and `accept_lost_rows`."""
+    def observe(self, model: Model | None = None, *, wait: float | None = None) -> _psd.JoinInfo:
+        """Reads without joining as a trainer, in `pull_codec` or else float32. `model` None: the daemon's, which `model` of
+        the client then is. `wait`: for how many seconds to wait while the model has no values; None: NotReady at once. When
+        the connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
+        options that only trainers use: `codec`, `connections` and `accept_lost_rows`."""
         for option, given in self._trainer_options.items():
             if given:
-                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers pull "
-                                      "float32 over one connection")
-        self.info = self._client.observe(_arguments.instance("model", model, Model, "a psd.Model")._spec)
-        self.model = model
+                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers push "
+                                      "nothing and pull over one connection")
+        spec = _psd.ModelSpec() if model is None else _arguments.instance("model", model, Model, "a psd.Model")._spec
+        until = time.monotonic() + (0 if wait is None else _arguments.number("wait", wait))
+        pause = _PAUSE[0]
+        while True:
+            try:
+                self.info = self._client.observe(spec)
+                break
+            except NotReady:
+                left = until - time.monotonic()
+                if not left > 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _PAUSE[1])
+        self.model = Model._of_spec(self.info.model) if model is None else model
         return self.info
 
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
@@ -333,6 +352,24 @@ class Client:
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """The duration in seconds of each of `calls` empty calls, `outstanding` at a time."""
         return self._client.ping(_arguments.integer("calls", calls), _arguments.count("outstanding", outstanding))
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's status, with the fields of `psd status --json`. If several daemons serve the model: {"daemons":
+        [...]}, the status of each in partition order. Needs role reader; like set() and checkpoint(), it can be called at
+        any time, also before join() and observe(), and fails with Forbidden if the client's role does not permit it."""
+        statuses = [json.loads(text) for text in self._client.status()]
+        return cast("dict[str, Any]", statuses[0]) if len(statuses) == 1 else {"daemons": statuses}
+
+    def set(self, assignment: str) -> str:
+        """Changes one key of the daemon's configuration while it runs, as `psd set` does: set("optimizer.lr=0.05"). It
+        holds until the next reload or start. If several daemons serve the model, nothing changes unless all accept the
+        change. Returns the change: "optimizer.lr: 0.1 -> 0.05". Needs role admin."""
+        return "\n".join(dict.fromkeys(self._client.set(_arguments.text("assignment", assignment))))
+
+    def checkpoint(self) -> str:
+        """Makes the daemon take a checkpoint and waits until it is complete. Returns its path on the daemon's machine; if
+        several daemons serve the model, that of each, one per line in partition order. Needs role admin."""
+        return "\n".join(self._client.checkpoint())
 
     @property
     def step(self) -> int:

@@ -114,7 +114,7 @@ ReceivedCalls pulled(uint64_t outgoingBytes, size_t pulls) {
     return timer.timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io.waitScope);
   };
   PSD_REQUIRE_OK(wait(channel.logIn()));
-  PSD_REQUIRE_OK(wait(channel.observe(model())));
+  PSD_REQUIRE_OK(wait(channel.observe(model(), "")));
   channel.carry(0, 1, nullptr);
   std::vector<float> values(ModelLayout(model()).totalElements());
   for (size_t i = 0; i < pulls; i++) {
