@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kSliceElements = uint64_t{1} << 20;  // in the daemon's largest default slice
 constexpr uint32_t kPassesPerRound = 10;                // between two events, whose cost is then small
 constexpr std::array<uint32_t, 4> kStreamCounts = {1, 2, 4, 8};
-constexpr UpdateScalars kUpdate{.number = 2, .learningRate = 1e-3};
+const UpdateScalars kUpdate{.number = 2, .learningRate = 1e-3};
 
 struct StreamEnd {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }

@@ -25,7 +25,7 @@ Optimizer subtracting() {
   return optimizer;
 }
 
-constexpr UpdateScalars kPlainUpdate{1, 1.0};
+const UpdateScalars kPlainUpdate{1, 1.0};
 
 struct Allocation {
   std::shared_ptr<Backend> backend = makeCpuBackend();
