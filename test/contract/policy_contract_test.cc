@@ -306,5 +306,29 @@ DEVICE_TEST("concurrent pushes end within the provable bounds") {
   }
 }
 
+DEVICE_TEST("the hyperparameters of a push make its step, run by run") {
+  std::vector<PolicyEntry> entries = asynchronousPolicies();
+  entries.push_back(testing::entryOf("sync"));
+  for (const PolicyEntry& entry : entries) {
+    INFO(entry.type << " " << entry.summary);
+    ServedStore served(device.make(), entry, subtracting(), 100, 1);
+    TestLoop loop;
+    PolicyTrainer trainer(served, loop);
+    const uint64_t count = served.shard(0).range().count;
+    Update update(served, trainer.lanes(), 0, {}, std::vector<float>(count, -1.f), trainer.ref(), Step{1});
+    update.hyperparameters(std::make_shared<const Hyperparameters>(
+        Hyperparameters{{{0.5, 0, 0, 0}, {0.25, 0, 0, 0}}, {{16, 0}, {48, 1}, {64, 0, false}, {count, 1}}}));
+    PSD_REQUIRE_OK(loop.wait(update.send({0, 32})));
+    PSD_REQUIRE_OK(loop.wait(update.send({32, count - 32})));
+    const Pulled pulled = trainer.pull(0, wholeShard(served.shard(0)));
+    for (uint64_t i = 0; i < count; i++) {
+      INFO("element " << i);
+      // Another trainer of a round may have a gradient where this one has none.
+      const float withoutGradient = entry.traits.rounds ? 0.5f : 0.f;
+      REQUIRE(pulled.values[i] == (i < 16 ? 0.5f : i >= 48 && i < 64 ? withoutGradient : 0.25f));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace psd::policy_contract_test

@@ -126,6 +126,9 @@ class Update {
 
   void samples(uint32_t count) { push_.samples = count; }
   void localSteps(uint32_t count) { push_.localSteps = count; }
+  void hyperparameters(std::shared_ptr<const Hyperparameters> brought) {
+    push_.hyperparameters = std::move(brought);
+  }
 
  private:
   UpdatePolicy& policy_;

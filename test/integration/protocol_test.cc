@@ -278,6 +278,43 @@ TEST_CASE("Protocol: slices that cannot be") {
   }
 }
 
+TEST_CASE("Protocol: hyperparameters that cannot be") {
+  Json withoutOptimizer = config();
+  withoutOptimizer.erase("optimizer");
+  LocalServer server(withoutOptimizer);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.initializeZeros();
+  const std::vector<double> set{0.5, 0, 0, 0};
+  const auto push = [&](const Hyperparameters& brought) {
+    return trainer.push({.hyperparameters = &brought}, ones(1008));
+  };
+  checkRefused(push({{set}, {}}), ErrorCode::badSlice, "0 runs of 1 sets");
+  checkRefused(push({{set}, {{1008, 0}, {2000, 0, false}}}), ErrorCode::badSlice, "at most 1 runs");
+  checkRefused(push({{set}, {{1008, 0}}}), ErrorCode::badSlice, "they cover 1008 of 2000");
+  checkRefused(push({{set}, {{2016, 0}}}), ErrorCode::badSlice, "a run from 0 to 2016 of 2000");
+  checkRefused(push({{set}, {{2000, 1}}}), ErrorCode::badSlice, "a run has set 1, and there are 1");
+  checkRefused(push({{{0.5, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "brings 3 hyperparameters");
+  checkRefused(push({{{0.5, 0.9, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "momentum must be 0");
+  checkRefused(push({{{INFINITY, 0, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "a push's lr");
+  const Hyperparameters right{{set}, {{2000, 0}}}, other{{{0.25, 0, 0, 0}}, {{2000, 0}}};
+  PSD_REQUIRE_OK(push(right));
+  checkRefused(trainer.push({.offset = 1008, .hyperparameters = &other}, ones(992)), ErrorCode::badSlice,
+               "not those of an earlier slice");
+  checkRefused(trainer.push({.offset = 1008}, ones(992)), ErrorCode::badSlice,
+               "not those of an earlier slice");
+  PSD_REQUIRE_OK(trainer.push({.offset = 1008, .hyperparameters = &right}, ones(992)));
+  for (const auto& [offset, count] : kSlicesOfShard) {
+    PSD_REQUIRE_OK(trainer.push({.shard = 1, .offset = offset, .hyperparameters = &right}, ones(count)));
+  }
+  CHECK(modelOf(server) == std::vector<float>(kElements, -0.5f));
+  LocalServer configured(config());
+  RawTrainer refused(io, configured, 0, 1);
+  refused.initializeZeros();
+  checkRefused(refused.push({.hyperparameters = &right}, ones(1008)), ErrorCode::invalidArgument,
+               "the daemon's configuration has the optimizer");
+}
+
 TEST_CASE("Protocol: slices of one push that do not fit together") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();

@@ -118,6 +118,7 @@ class RawTrainer {
     uint32_t count = 0;
     uint32_t parts = 0;  // 0: all shards of the model
     uint64_t total = 0;  // 0: the size of the shard in the model
+    const Hyperparameters* hyperparameters = nullptr;
   };
   void fill(schema::PushHead::Builder head, const Slice& slice) const {
     head.setStep(slice.step);
@@ -127,6 +128,7 @@ class RawTrainer {
     head.setSamples(1);
     head.setParts(slice.parts == 0 ? static_cast<uint32_t>(elements_.size()) : slice.parts);
     head.setTotal(slice.total == 0 && slice.shard < elements_.size() ? elements_[slice.shard] : slice.total);
+    if (slice.hyperparameters) wire::writeHyperparameters(*slice.hyperparameters, head.initHyperparameters());
   }
   Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
   Status push(Slice slice, capnp::Data::Reader gradient) {

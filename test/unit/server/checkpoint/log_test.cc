@@ -70,14 +70,40 @@ TEST_CASE("the log returns each update as it was appended, in any codec") {
 
 TEST_CASE("a segment of an older version is read, and one of an incompatible version is rejected by that") {
   auto bytes = formatSegmentHeader(kFirst);
-  CHECK(std::memcmp(bytes.data(), "PSDLOG2\n", 8) == 0);
+  CHECK(std::memcmp(bytes.data(), "PSDLOG3\n", 8) == 0);
   const auto withVersion = [&](char version) {
     bytes[6] = static_cast<std::byte>(version);
     return parseSegmentHeader(bytes);
   };
   CHECK(withVersion('1') == kFirst);
   CHECK(withVersion('2') == kFirst);
-  CHECK_FALSE(withVersion('3'));
+  CHECK(withVersion('3') == kFirst);
+  CHECK_FALSE(withVersion('4'));
+}
+
+TEST_CASE("the log returns the hyperparameters of an update, beside those without") {
+  MemoryEnv env;
+  const std::vector<float> values(48, 2.f);
+  const Hyperparameters pushed{{{0.1, 0.9, 0, 1e-3}, {0.2, 0, 0, 0}}, {{16, 0}, {32, 1}, {48, 0, false}}};
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  {
+    auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+    AppliedUpdate update{{1, 0.25}, values, {}};
+    update.scalars.pushed = std::make_shared<const Hyperparameters>(pushed);
+    update.scalars.factor = 0.5;
+    log->append(ShardId{0}, update);
+    log->append(ShardId{0}, {{2, 1.}, values, {}});
+  }
+  auto records = allRecords(env);
+  PSD_REQUIRE_OK(records);
+  REQUIRE(records->size() == 2);
+  const LogRecord& record = records->front();
+  REQUIRE(record.scalars.pushed);
+  CHECK(*record.scalars.pushed == pushed);
+  CHECK(record.scalars.factor == 0.5);
+  CHECK(record.scalars.learningRate == 0.25);
+  CHECK(std::ranges::equal(record.gradient().values(), values));
+  CHECK_FALSE((*records)[1].scalars.pushed);
 }
 
 TEST_CASE("the log distinguishes a bridge's difference from a gradient") {
