@@ -462,31 +462,17 @@ DEVICE_TEST("rda works on whole tensors, with the same bits for any number of sh
   }
 }
 
-DEVICE_TEST("the trainers of a round set the same hyperparameters, or the later one is told what differs") {
+DEVICE_TEST("the trainers of a round set the same hyperparameters, or the later one is refused") {
   ServedStore served = sync(device, "{}");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 2);
-  std::deque<testing::Update> updates;
-  const auto push = [&](uint32_t rank, uint64_t step, double rate) {
-    std::vector<kj::Promise<Result<PushAnswer>>> answers;
-    for (size_t shard = 0; shard < kShards; shard++) {
-      const uint64_t count = served.shard(shard).range().count;
-      updates.emplace_back(served, trainers[rank].lanes(), shard, Version{}, std::vector<float>(count, -1.f),
-                           trainers[rank].ref(), Step{step});
-      updates.back().hyperparameters(
-          std::make_shared<const Hyperparameters>(Hyperparameters{{{rate, 0, 0, 0}}, {{count, 0}}}));
-      answers.push_back(updates.back().send({0, count}));
-    }
-    return kj::mv(answers.back());
-  };
-  auto first = push(0, 1, 0.5);
+  auto first = trainers[0].startAll({}, all(served, -1), 1, 0.5);
   runUntilInRound(served, loop, 1);
-  const auto refused = loop.wait(push(1, 1, 0.25));
+  const auto refused = loop.wait(trainers[1].startAll({}, all(served, -1), 1, 0.25));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::invalidArgument);
   CHECK(refused.message().find("round 0: rank 1 and rank 0 step differently: lr 0.25 and 0.5") == 0);
-  auto second = push(1, 2, 0.5);
-  PSD_REQUIRE_OK(loop.wait(kj::mv(second)));
+  PSD_REQUIRE_OK(loop.wait(trainers[1].startAll({}, all(served, -1), 1, 0.5)));
   PSD_REQUIRE_OK(loop.wait(kj::mv(first)));
   CHECK(trainers[0].pull(0, testing::wholeShard(served.shard(0))).values.front() == 0.5f);
 }

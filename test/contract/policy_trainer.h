@@ -178,9 +178,9 @@ class PolicyTrainer {
     left_ = true;
   }
   /// One gradient for all shards, computed from `basis`; returns the last one's answer, once all are
-  /// answered.
+  /// answered. `rate`: of SGD, as the push's hyperparameters.
   kj::Promise<Result<PushAnswer>> startAll(Version basis, std::span<const float> gradient,
-                                           uint32_t samples = 1) {
+                                           uint32_t samples = 1, std::optional<double> rate = {}) {
     const Step step{++steps_};
     const size_t shards = served_.store->shardCount();
     auto earlier = kj::heapArrayBuilder<kj::Promise<Result<PushAnswer>>>(shards - 1);
@@ -190,6 +190,10 @@ class PolicyTrainer {
       updates_.push_back(std::make_unique<Update>(
           served_, lanes_, s, basis, gradient.subspan(range.begin, range.count), trainer_, step));
       updates_.back()->samples(samples);
+      if (rate) {
+        updates_.back()->hyperparameters(
+            std::make_shared<const Hyperparameters>(Hyperparameters{{{*rate, 0, 0, 0}}, {{range.count, 0}}}));
+      }
       last = updates_.back()->send({0, range.count});
       if (s + 1 < shards) earlier.add(kj::mv(last));
     }

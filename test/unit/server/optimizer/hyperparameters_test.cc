@@ -1,6 +1,7 @@
 // Hyperparameters that pushes bring: their runs, their ranges, and the steps that they make.
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,9 +86,13 @@ std::vector<std::vector<float>> after(const Optimizer& optimizer, uint64_t eleme
 TEST_CASE("each run of elements steps like an optimizer with its numbers, and one without a step stays") {
   constexpr uint64_t kElements = 96;
   Optimizer first, second;
-  first.algorithm = Adam{.weightDecay = 0.1};
+  Adam decaying, slow;
+  decaying.weightDecay = 0.1;
+  slow.betas = {0.5, 0.75};
+  slow.eps = 1e-3;
+  first.algorithm = decaying;
   first.fullLearningRate = 0.5;
-  second.algorithm = Adam{.betas = {0.5, 0.75}, .eps = 1e-3};
+  second.algorithm = slow;
   second.fullLearningRate = 0.25;
   const auto own = [](const Optimizer& optimizer) {
     return after(optimizer, kElements, [&](uint64_t number) {
@@ -101,7 +106,6 @@ TEST_CASE("each run of elements steps like an optimizer with its numbers, and on
   const auto together = after(first, kElements, [&](uint64_t number) {
     UpdateScalars scalars{number, 99};
     scalars.pushed = pushed;
-    scalars.factor = number == 1 ? 1 : 1;
     return scalars;
   });
   second.fullLearningRate = 0.125;
