@@ -107,6 +107,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
         self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
         self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
+        self._gradient_memory = {key: view.data_ptr() for key, view in self._gradient_of.items()}
         ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
         self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
         for key, parameter in self._parameters.items():
@@ -444,7 +445,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
         if parameter.device != self._gradient_of[key].device or not parameter.is_contiguous():
             parameter.grad = None  # autograd makes one in the parameter's layout
-        elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_of[key].data_ptr():
+        elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_memory[key]:
             parameter.grad = self._gradient_of[key].detach()  # a separate tensor, which Module.double() may convert
 
     def _gather(self, key: str) -> None:
@@ -454,7 +455,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             place.zero_()
         elif gradient.is_sparse:
             place.copy_(gradient.to_dense())
-        elif gradient.data_ptr() != place.data_ptr():
+        elif gradient.data_ptr() != self._gradient_memory[key]:
             place.copy_(gradient)
 
     def _abandon_push(self) -> None:
