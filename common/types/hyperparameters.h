@@ -25,6 +25,11 @@ struct Hyperparameters {
 
   bool operator==(const Hyperparameters&) const = default;
 
+  /// Memory that they take, and nearly the bytes in a log record.
+  uint64_t bytes() const {
+    return 32 + runs.size() * sizeof(Run) +
+           (sets.empty() ? 0 : sets.size() * sets.front().size() * sizeof(double));
+  }
   /// Appends elements up to `run.end`; adjacent runs that differ in `end` alone become one.
   void append(const Run& run) {
     if (!runs.empty() && runs.back().set == run.set && runs.back().steps == run.steps) {

@@ -166,8 +166,11 @@ Status ParameterHost::checkSessions(const TrainerProcess& process) const {
     return each.second.process.rank == process.rank && each.second.process.incarnation == process.incarnation;
   };
   if (process.incarnation != 0 && std::ranges::any_of(processes_, itself)) return {};
-  const uint64_t trainers = processes_.size() + 1, shards = models_->model()->store->blockCount();
-  const uint64_t bytes = trainers * shards * PushServer::kShardBytes, most = config_->limits.sessionsBytes;
+  const ParameterStore& store = *models_->model()->store;
+  const uint64_t trainers = processes_.size() + 1, shards = store.blockCount();
+  const uint64_t brought = takesTrainersOptimizer(config_->groups) ? store.model().tensors.size() : 0;
+  const uint64_t bytes = trainers * (shards * PushServer::kShardBytes + brought * PushServer::kTensorBytes),
+                 most = config_->limits.sessionsBytes;
   if (bytes <= most) return {};
   return {ErrorCode::overloaded,
           fmt::format("the pushes of {} trainers to {} shards and row shards may take {} bytes, and "

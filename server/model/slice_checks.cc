@@ -97,6 +97,15 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
   return bad(fmt::format("a gradient of {} values, and the rows have {}", values, wanted));
 }
 
+namespace {
+
+/// The number of tensors that have elements in the range.
+size_t tensorsIn(const ModelLayout& layout, const ShardRange& range) {
+  return layout.tensorAt(range.begin + range.count - 1) - layout.tensorAt(range.begin) + 1;
+}
+
+}  // namespace
+
 Error hyperparametersRefused() {
   return {
       ErrorCode::invalidArgument,
@@ -112,7 +121,7 @@ Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hype
   const bool isDense = shard < store.shardCount();
   const ModelSpec& spec = store.model();
   const uint64_t units = isDense ? store.shard(shard).range().count : spec.tables.size();
-  const size_t runsMax = isDense ? spec.tensors.size() : spec.tables.size();
+  const size_t runsMax = isDense ? tensorsIn(store.layout(), store.shard(shard).range()) : spec.tables.size();
   if (brought.runs.empty() || brought.runs.size() > runsMax || brought.sets.size() > brought.runs.size()) {
     return bad(fmt::format("{} runs of {} sets; there are at most {} runs, and no more sets",
                            brought.runs.size(), brought.sets.size(), runsMax));

@@ -66,7 +66,7 @@ kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole wh
   // Without a log to wait for, joins the lock's queue immediately.
   if (!shard.logs()) return applyInTurn(shard, lane, std::move(whole), scale, {});
   const SessionId session = whole.part.session;
-  const uint64_t bytes = whole.part.gradient.bytes().size();
+  const uint64_t bytes = whole.part.gradient.bytes().size() + whole.part.source.bytesToLog();
   return turns_.inTurn(
       session, shard, bytes,
       [this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease space) mutable {
@@ -193,7 +193,7 @@ kj::Promise<Result<PushAnswer>> Locked::gatherRowsOf(RowShard& shard, ShardPush&
 
 kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows whole, double scale) {
   const SessionId session = whole.session;
-  const uint64_t bytes = whole.staged.bytes();
+  const uint64_t bytes = whole.staged.bytes() + whole.source.bytesToLog();
   PushTurns::Apply apply = [this, &shard, whole = std::move(whole), scale](ByteBudget::Lease space) mutable {
     return shard.lock().acquire().then(
         [this, &shard, whole = std::move(whole), scale, space = std::move(space)](ShardLock::Guard) mutable {

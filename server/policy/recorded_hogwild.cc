@@ -28,7 +28,7 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::push(Shard& shard, Lane& lane, 
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane, WholeShard whole) {
   const SessionId session = whole.session;
-  const uint64_t bytes = whole.gradient.bytes().size();
+  const uint64_t bytes = whole.gradient.bytes().size() + whole.source.bytesToLog();
   return turns_.inTurn(session, shard, bytes,
                        [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease space) mutable {
                          return shareLock(shard, lane, std::move(whole), std::move(space));

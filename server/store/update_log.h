@@ -28,6 +28,8 @@ struct UpdateSource {
   std::shared_ptr<const Hyperparameters> hyperparameters = {};
 
   bool isShare() const { return step == Step{}; }
+  /// Bytes that it adds to the record of its update besides a fixed size.
+  uint64_t bytesToLog() const { return hyperparameters ? hyperparameters->bytes() : 0; }
 };
 
 /// Position of a shard's update in a larger change. An update of several shards is logged one shard after the
