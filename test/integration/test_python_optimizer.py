@@ -102,13 +102,16 @@ class PythonOptimizer(served_models.ServedTest):
         """A daemon whose configuration has no optimizer."""
         return self.daemon(**{"policy": "locked", "optimizer": None, **settings})
 
-    def of(self, optimizer, daemon=None, **options):
+    def of(self, optimizer, daemon=None, model=None, **options):
         """A psd.torch.Optimizer of it, as the only trainer."""
-        return self.served(optimizer, daemon or self.open_daemon(), **options)
+        def kind(optimizer, address, **options):
+            return psd.torch.Optimizer(optimizer, address, model=model, **options)
+
+        return self.served(optimizer, daemon or self.open_daemon(), kind=kind, **options)
 
     def assert_close(self, mine, local, tolerance=TOLERANCE):
         for (name, one), (_, two) in zip(mine.named_parameters(), local.named_parameters()):
-            self.assertLessEqual(float((one - two).abs().max()), tolerance, name)
+            self.assertLessEqual(float((one - two).detach().abs().max()), tolerance, name)
 
     def compare(self, make, schedule=None, daemon=None, tolerance=TOLERANCE, **options):
         """Trains a model with the daemon, and one locally. `make`: the optimizer of a model."""
@@ -183,9 +186,10 @@ class PythonOptimizer(served_models.ServedTest):
         self.compare(adamw, schedules()["StepLR"], tolerance=0.05, codec="bf16")
         exact = self.compare(lambda model: torch.optim.SGD(two_groups(model, 0.0), 0.05, 0.9), codec="topk:fraction=1")
         self.assertEqual(exact.last_push.outcome, "applied")
+        model = make_net()
         self.assert_refused("codec 'dgc.* has a momentum, which cannot be combined with",
-                            lambda: self.of(torch.optim.SGD(make_net().parameters(), 0.1, 0.9), codec="dgc"))
-        self.of(torch.optim.SGD(make_net().parameters(), 0.1), codec="dgc")
+                            lambda: self.of(torch.optim.SGD(model.parameters(), 0.1, 0.9), codec="dgc"))
+        self.of(torch.optim.SGD(model.parameters(), 0.1), codec="dgc")
 
     def test_two_daemons_are_one(self):
         addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
@@ -340,11 +344,11 @@ class PythonOptimizer(served_models.ServedTest):
 
     def test_another_optimizer_than_the_models_is_refused(self):
         daemon = self.open_daemon(world_size={"min": 1, "max": 2})
-        model = make_net()
+        model, other = make_net(), make_net()
         train(model, self.of(adamw(model), daemon, rank=None, world_size=None))
         for make, message in ((lambda parameters: torch.optim.SGD(parameters, 0.1), "the trainer has 'sgd.*this daemon 'adamw"),
                               (lambda parameters: torch.optim.AdamW(parameters, amsgrad=True), "amsgrad true there, false here")):
-            self.assert_refused(message, lambda make=make: self.of(make(make_net().parameters()), daemon, rank=None, world_size=None))
+            self.assert_refused(message, lambda make=make: self.of(make(other.parameters()), daemon, rank=None, world_size=None))
 
     def test_a_module_follows_the_model_of_an_optimizer(self):
         daemon = self.open_daemon(world_size={"min": 1, "max": 2})
@@ -395,8 +399,8 @@ class PythonOptimizer(served_models.ServedTest):
         self.assert_stops(daemon)
         daemon = self.logged("resumed")
         self.assertIn("adamw", daemon.status()["optimizer"])
-        self.assert_refused("the trainer has 'sgd", lambda: self.of(torch.optim.SGD(make_net().parameters(), 0.1), daemon))
         again = make_net()
+        self.assert_refused("the trainer has 'sgd", lambda: self.of(torch.optim.SGD(again.parameters(), 0.1), daemon))
         optimizer = self.of(adamw(again, lr=3e-3), daemon)
         self.assertTrue(torch.equal(bits(again), bits(model)))
         train(again, optimizer, steps=5, seed=3)
@@ -463,7 +467,8 @@ class PythonOptimizer(served_models.ServedTest):
         for make, message in ((lambda model: same(model, lr=0.02), "lr 0.02 there, 0.01 here.*remove `optimizer`"),
                               (lambda model: torch.optim.SGD(model.parameters(), 0.01), "the trainer has 'sgd"),
                               (adamw, "groups have different numbers.*remove `optimizer`")):
-            self.assert_refused(message, lambda make=make: self.of(make(make_net()), self.daemon(policy="locked", optimizer=configured)))
+            other = make_net()
+            self.assert_refused(message, lambda make=make, other=other: self.of(make(other), self.daemon(policy="locked", optimizer=configured)))
 
     def test_an_operator_does_not_set_what_the_program_sets(self):
         daemon = self.open_daemon()
