@@ -1,7 +1,6 @@
 """psd.torch.Optimizer of a torch.optim optimizer: the same steps as that optimizer takes, with its schedulers, under
 every transport and after every restart."""
 
-import contextlib
 import io
 import logging
 import threading
@@ -474,9 +473,10 @@ class PythonOptimizer(served_models.ServedTest):
         daemon = self.open_daemon()
         model = make_net()
         optimizer = self.of(adamw(model), daemon)
-        train(model, optimizer, steps=2)
-        self.assert_refused("the pushes of trainers set it, such as those of rank 0", lambda: optimizer.client.set("optimizer.lr=0.5"))
-        train(model, optimizer, steps=2)
+        for _ in range(2):  # before and after its first push
+            self.assert_refused("the pushes of trainers set it, such as those of rank 0", lambda: optimizer.client.set("optimizer.lr=0.5"))
+            self.assertIn("-> 128 MiB", optimizer.client.set("limits.staged_bytes=134217728"))
+            train(model, optimizer, steps=2)
 
     # --- What is refused ---------------------------------------------------------------------------------------
 

@@ -180,7 +180,8 @@ void bindJoinInfo(nb::module_& m) {
       .def_ro("world_size", &JoinInfo::worldSize, "Ranks are below it; 0 for a reader.")
       .def_ro("connections", &JoinInfo::connections, "Number of connections in use.")
       .def_ro("optimizer", &JoinInfo::optimizer,
-              "The model's optimizer, as JSON in the form of the configuration's key; '': trainers take local steps.")
+              "The model's optimizer, as JSON in the form of the configuration's key; '': trainers take "
+              "local steps.")
       .def_ro("takes_hyperparameters", &JoinInfo::takesHyperparameters,
               "Whether pushes may bring hyperparameters, since the configuration has no optimizer.")
       .def("__repr__", [](const JoinInfo& info) { return describe(info); });

@@ -102,7 +102,8 @@ class Optimizer(Training, torch.optim.Optimizer):
             super().__init__(optimizer.param_groups, optimizer.defaults)
             self._groups: tuple[dict[str, Any], ...] = tuple(self.param_groups)
         else:
-            super().__init__([{"params": [*self._parameters.values(), *(table.parameter for table in self._lookups)] or [torch.zeros(1)]}], {})
+            served: list[torch.Tensor] = [*self._parameters.values(), *(table.parameter for table in self._lookups)]
+            super().__init__([{"params": served or [torch.zeros(1)]}], {})
             self._groups = tuple(Group(group) for group in self.param_groups)
             self.param_groups: list[dict[str, Any]] = list(self._groups)
             self.defaults = Defaults()
@@ -111,15 +112,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
-        self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
-        self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
-        ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
-        self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
-        for key, parameter in self._parameters.items():
-            self._value_of[key].copy_(parameter.detach())
-        group_of = {id(parameter): index for index, group in enumerate(self._groups) for parameter in group["params"]}
-        self._runs = [(end, group_of.get(id(parameter), 0)) for end, parameter in zip(ends, self._parameters.values())]
-        self._table_groups = [group_of.get(id(table.parameter), 0) for table in self._lookups]
+        self._make_arrays()
         self._hooks: list[Any] = []
         self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # during construction
         self.client = Client(server, optimizer=self._script.as_json() if self._script else "", **options)
@@ -137,6 +130,18 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._before.clear()
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
+
+    def _make_arrays(self) -> None:
+        """Makes the flat arrays, with the parameters' values, and finds the parameter group of each place in them."""
+        self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
+        self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
+        ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
+        self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
+        for key, parameter in self._parameters.items():
+            self._value_of[key].copy_(parameter.detach())
+        group_of = {id(parameter): index for index, group in enumerate(self._groups) for parameter in group["params"]}
+        self._runs = [(end, group_of.get(id(parameter), 0)) for end, parameter in zip(ends, self._parameters.values())]
+        self._table_groups = [group_of.get(id(table.parameter), 0) for table in self._lookups]
 
     def _adopt_optimizer(self) -> None:
         """Keeps the numbers that the daemon's configuration has, if it has any."""
