@@ -84,6 +84,8 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   }
   if (Status agreed = agree(request.candidate); !agreed.ok()) return Answer(refused(agreed.error()));
   if (!request.held.empty()) control_.samplesAreAssigned();
+  const bool bringsOptimizer =
+      !request.candidate.optimizer.empty() && takesTrainersOptimizer(loop_->config().groups);
   return control_
       .run([request = std::move(request), loop = loop_](Coordinator& coordinator,
                                                         ParameterHost& host) mutable {
@@ -93,8 +95,9 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
               return place(grant, host, loop);
             });
       })
-      .then([this](Result<Admission> admission) -> Answer {
+      .then([this, bringsOptimizer](Result<Admission> admission) -> Answer {
         if (!admission.ok()) return refused(admission.error());
+        if (bringsOptimizer) admission->place.model->noteHyperparameters(admission->grant.trainer.rank);
         return serve(std::move(admission), *loop_, control_);
       });
 }

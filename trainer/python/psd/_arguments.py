@@ -24,8 +24,8 @@ def options(given: Iterable[str], known: Collection[str]) -> None:
             continue
         if name in _OF_OPTIMIZERS:
             raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration sets it, as in "
-                                  "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1} (psd.torch.DiLoCo also has a local optimizer, which is "
-                                  "made with its own arguments)")
+                                  "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1}; psd.torch.Optimizer and psd.torch.DiLoCo take an "
+                                  "optimizer of torch.optim, which is made with its own arguments")
         close = difflib.get_close_matches(name, known, 1)
         raise TypeError(f"psd.Client has no option {name!r}; " + (f"did you mean {close[0]!r}?" if close else
                                                                  f"there are {', '.join(sorted(known))}"))

@@ -1,5 +1,5 @@
-"""Hyperparameters of an optimizer (learning rate, momentum, …): they are configured at the daemon; psd.torch.Optimizer
-has none."""
+"""Hyperparameters (learning rate, momentum, …) of a psd.torch.Optimizer that is made of a module: it has none, since the
+daemon's configuration sets them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .errors import InvalidArgument
 
 def refuse(key: object) -> NoReturn:
     """Raises the error for a read or write of a hyperparameter."""
-    raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration sets it, in \"optimizer\" of the parameter "
-                          "group, whose \"schedule\" replaces a scheduler; `psd set optimizer.lr=…` changes it while the daemon runs")
+    raise InvalidArgument(f"a psd.torch.Optimizer of a module has no {key!r}, which the daemon's configuration sets: make it of an optimizer "
+                          "of torch.optim, whose numbers and schedulers then apply, and remove `optimizer` from the configuration")
 
 
 def _refuse_parameters() -> NoReturn:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from . import _psd
+from ._embedding import TableRows
 from .errors import InvalidArgument
 
 # The flags of each optimizer that the daemon has; its numbers come in the daemon's order.
@@ -43,8 +44,9 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
             raise InvalidArgument(f"{type(optimizer).__name__}({key}=True) is not for psd.torch.Optimizer: {why}")
     if found[0] == "adam" and all(group.get("decoupled_weight_decay") for group in groups):
         return "adamw"
-    if any(group.get("decoupled_weight_decay") != groups[0].get("decoupled_weight_decay") for group in groups):
-        raise InvalidArgument("decoupled_weight_decay differs between the parameter groups; the daemon has one optimizer")
+    for key in ("decoupled_weight_decay", "initial_accumulator_value"):
+        if any(group.get(key) != groups[0].get(key) for group in groups):
+            raise _differs(key)
     return found[0]
 
 
@@ -67,7 +69,9 @@ class ScriptOptimizer:
     def as_json(self) -> str:
         """As the configuration's key `optimizer`, with the numbers of the first group."""
         group = self._groups[0]
-        values = {key: list(_betas(group)) if key == "betas" else _number(group, key) for key in self._keys}
+        values: dict[str, Any] = {key: list(_betas(group)) if key == "betas" else _number(group, key) for key in self._keys}
+        if "momentum" in values:  # with one above 0 the daemon has the state for it
+            values["momentum"] = max(_number(group, "momentum") for group in self._groups)
         return json.dumps({"type": self.kind, **values, **self._flags})
 
     def numbers(self) -> list[list[float]]:
@@ -91,8 +95,12 @@ class ScriptOptimizer:
         for group in self._groups:
             for key, value in flags.items():
                 if bool(group.get(key)) != value:
-                    raise InvalidArgument(f"{key} differs between the parameter groups; the daemon has one optimizer")
+                    raise _differs(key)
         return flags
+
+
+def _differs(key: str) -> InvalidArgument:
+    return InvalidArgument(f"{key} differs between the parameter groups; the daemon has one optimizer")
 
 
 def _number(group: Mapping[str, Any], key: str) -> float:
@@ -138,3 +146,12 @@ def parameters_in(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
         raise InvalidArgument(f"{len(unknown)} of the optimizer's parameters are not in the module {type(module).__name__}: pass model=, the "
                               "module that has all of them")
     return {key: parameter for key, parameter in parameters.items() if id(parameter) in wanted}
+
+
+def check_tables(optimizer: torch.optim.Optimizer, tables: Iterable[TableRows]) -> None:
+    """Rejects tables of the module that get gradients and that the optimizer does not have."""
+    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for table in tables:
+        if table.parameter.requires_grad and id(table.parameter) not in ids:
+            raise InvalidArgument(f"table '{table.name}' is not in the optimizer: give it all of model.parameters(), or freeze the "
+                                  "psd.torch.Embedding with requires_grad_(False)")

@@ -6,6 +6,7 @@ from . import _install  # noqa: F401, before all else
 
 # isort: split
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ from ._numbers import Defaults, Group
 from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
 from ._row_reader import RowReader
-from ._script_optimizer import ScriptOptimizer, module_of, parameters_in
+from ._script_optimizer import ScriptOptimizer, check_tables, module_of, parameters_in
 from ._training import Training
 from ._watch import Watch, is_shared
 from .client import Client, ClientOptions, Model, log_replaced
@@ -48,7 +49,10 @@ class _Exchange:
     last_push: _psd.PushInfo | None = None
     push: _psd.PartialPush | None = None  # with overlap: the push that runs during backward passes
     push_samples: int = 0  # its samples
+    push_hyperparameters: _psd.Hyperparameters | None = None
     sent: dict[str, int] = dataclasses.field(default_factory=dict)  # by name: the version of each gradient that it has sent
+    computed: set[str] = dataclasses.field(default_factory=set)  # names of parameters that have a gradient, by a backward pass
+    empty: dict[str, tuple[torch.Tensor, int]] = dataclasses.field(default_factory=dict)  # zeros of the others, and their versions
 
 
 class Optimizer(Training, torch.optim.Optimizer):
@@ -76,11 +80,12 @@ class Optimizer(Training, torch.optim.Optimizer):
                  model: torch.nn.Module | None = None, rank: int | None = None, world_size: int | None = None,
                  name: str | None = None, samples: int = 1, overlap: bool = False, **options: Unpack[ClientOptions]):
         """`optimizer`: a torch.optim optimizer, or a module. `model`: the module that has the optimizer's parameters,
-        which gives them names; None: the smallest module that contains all of them. `server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `samples`: examples per
-        gradient, by which rounds weigh it. `overlap`: each gradient is sent as soon as the backward pass has computed
-        it, so it must not change afterwards: no second backward pass before step(), no clipping. `options`: of
-        psd.Client; `device` defaults to that of the parameters, and None makes parameters on a GPU be copied through
-        host memory. If construction fails, the model is unchanged, and the trainer has left the daemon."""
+        which gives them names; None: the smallest module that contains all of them. `server`, `rank`, `world_size`: see
+        psd.Client; from torchrun's environment if None. `samples`: examples per gradient, by which rounds weigh it.
+        `overlap`: each gradient is sent as soon as the backward pass has computed it, so it must not change afterwards:
+        no second backward pass before step(), no clipping. `options`: of psd.Client; `device` defaults to that of the
+        parameters, and None makes parameters on a GPU be copied through host memory. If construction fails, the model
+        is unchanged, and the trainer has left the daemon."""
         self._script = ScriptOptimizer(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
         if model is None:
             model = module_of(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else optimizer
@@ -93,10 +98,12 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._lookups = tables_of(model)
         if isinstance(optimizer, torch.optim.Optimizer):
             self._parameters = parameters_in(optimizer, model, self._parameters)
+            check_tables(optimizer, self._lookups)
             super().__init__(optimizer.param_groups, optimizer.defaults)
             self._groups: tuple[dict[str, Any], ...] = tuple(self.param_groups)
         else:
-            super().__init__([{"params": [*self._parameters.values(), *(table.parameter for table in self._lookups)] or [torch.zeros(1)]}], {})
+            served: list[torch.Tensor] = [*self._parameters.values(), *(table.parameter for table in self._lookups)]
+            super().__init__([{"params": served or [torch.zeros(1)]}], {})
             self._groups = tuple(Group(group) for group in self.param_groups)
             self.param_groups: list[dict[str, Any]] = list(self._groups)
             self.defaults = Defaults()
@@ -105,17 +112,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
-        self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
-        self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
-        self._gradient_memory = {key: view.data_ptr() for key, view in self._gradient_of.items()}
-        ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
-        self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
-        for key, parameter in self._parameters.items():
-            self._value_of[key].copy_(parameter.detach())
-        group_of = {id(parameter): index for index, group in enumerate(self._groups) for parameter in group["params"]}
-        self._runs = [(end, group_of.get(id(parameter), 0)) for end, parameter in zip(ends, self._parameters.values())]
-        self._table_groups = [group_of.get(id(table.parameter), 0) for table in self._lookups]
-        self._untouched: dict[str, tuple[torch.Tensor, int]] = {}  # by name: a gradient without a value yet, and its version
+        self._make_arrays()
         self._hooks: list[Any] = []
         self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # during construction
         self.client = Client(server, optimizer=self._script.as_json() if self._script else "", **options)
@@ -133,6 +130,19 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._before.clear()
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
+
+    def _make_arrays(self) -> None:
+        """Makes the flat arrays, with the parameters' values, and finds the parameter group of each place in them."""
+        self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
+        self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
+        self._gradient_memory = {key: view.data_ptr() for key, view in self._gradient_of.items()}
+        ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
+        self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
+        for key, parameter in self._parameters.items():
+            self._value_of[key].copy_(parameter.detach())
+        group_of = {id(parameter): index for index, group in enumerate(self._groups) for parameter in group["params"]}
+        self._runs = [(end, group_of.get(id(parameter), 0)) for end, parameter in zip(ends, self._parameters.values())]
+        self._table_groups = [group_of.get(id(table.parameter), 0) for table in self._lookups]
 
     def _adopt_optimizer(self) -> None:
         """Keeps the numbers that the daemon's configuration has, if it has any."""
@@ -160,13 +170,21 @@ class Optimizer(Training, torch.optim.Optimizer):
         return self._script.hyperparameters(runs, self._table_groups)
 
     def _has_gradient(self, key: str) -> bool:
-        """Whether a backward pass, or the program, has written the parameter's gradient since zero_grad()."""
-        gradient, untouched = self._parameters[key].grad, self._untouched.get(key)
-        return gradient is not None and (untouched is None or gradient is not untouched[0] or gradient._version != untouched[1])
+        """Whether torch.optim would find a gradient: a backward pass, or the program, has written it. Clipping writes
+        all gradients, and leaves those without a value zero."""
+        gradient, empty = self._parameters[key].grad, self._exchange.empty.get(key)
+        if gradient is None or key in self._exchange.computed:
+            return gradient is not None
+        return empty is None or gradient is not empty[0] or (gradient._version != empty[1] and bool(gradient.any()))
 
-    def _note_untouched(self) -> None:
-        self._untouched = {key: (parameter.grad, parameter.grad._version) for key, parameter in self._parameters.items()
-                           if parameter.grad is not None}
+    def _note_gradients(self, computed: Iterable[str]) -> None:
+        """Records which parameters have a gradient."""
+        exchange = self._exchange
+        kept = {*computed}
+        exchange.computed.clear()  # hooks have a reference to it
+        exchange.computed.update(kept)
+        exchange.empty = {key: (parameter.grad, parameter.grad._version) for key, parameter in self._parameters.items()
+                          if key not in kept and parameter.grad is not None}
 
     @property
     def rank(self) -> int:
@@ -236,18 +254,17 @@ class Optimizer(Training, torch.optim.Optimizer):
     @eager
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Sets the gradients to zero; they keep their memory. With `set_to_none` a parameter counts as one without a
+        """Sets the gradients to zero; they keep their memory. With `set_to_none` all parameters count as without a
         gradient until a backward pass has computed one. Abandons a push that a backward pass has started."""
         self._abandon_push()
         if self._exchange.sampler is not None:
             self._exchange.sampler._before_zero_grad()
+        computed = [] if set_to_none else [key for key in self._parameters if self._has_gradient(key)]
         self._gradients[:] = 0
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
         torch.autograd.graph.increment_version([parameter.grad for parameter in self._parameters.values() if parameter.grad is not None])
-        self._untouched = {}
-        if set_to_none:
-            self._note_untouched()
+        self._note_gradients(computed)
         for table in self._lookups:
             table.clear()
 
@@ -273,7 +290,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         groups = state_dict.get("param_groups", [])
         if [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in self._groups]:
             raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
-        for group, saved in zip(self._groups, groups):
+        for group, saved in zip(self._groups, copy.deepcopy(groups)):
             group.update({key: value for key, value in saved.items() if key not in ("params", "param_names")})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -434,9 +451,12 @@ class Optimizer(Training, torch.optim.Optimizer):
                 layer.flatten_parameters()  # on a GPU cuDNN needs its own memory, to which pulls are then copied
         self._watch = Watch(self._parameters, self._values, self._value_of, self.model.places)
         self._note()
-        self._note_untouched()
+        self._note_gradients(())
         if overlap:
             self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
+                            for key, parameter in self._parameters.items()]
+        elif self._script is not None:
+            self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key, computed=self._exchange.computed: computed.add(key))
                             for key, parameter in self._parameters.items()]
         self._layout = layout_of(model)
         self._loads = Loads(self)
@@ -474,7 +494,8 @@ class Optimizer(Training, torch.optim.Optimizer):
                         "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
         if exchange.push is None:
             exchange.push_samples = self._samples_of_step(None)
-            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=self._hyperparameters())
+            exchange.push_hyperparameters = self._hyperparameters()
+            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=exchange.push_hyperparameters)
         self._gather(key)
         exchange.push.ready(*self._slices[key])
         gradient = self._parameters[key].grad
@@ -482,6 +503,10 @@ class Optimizer(Training, torch.optim.Optimizer):
         exchange.sent[key] = gradient._version
 
     def _finish(self, push: _psd.PartialPush) -> _psd.PushInfo:
+        if self._hyperparameters() is not self._exchange.push_hyperparameters:
+            self._abandon_push()
+            raise Error("the numbers of param_groups were changed after gradients had been sent; with overlap=True change them before "
+                        "the backward pass, or after step()")
         sent = self._exchange.sent
         for key, parameter in self._parameters.items():
             if key not in sent:
