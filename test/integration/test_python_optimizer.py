@@ -474,7 +474,7 @@ class PythonOptimizer(served_models.ServedTest):
         optimizer = self.of(adamw(model), daemon)
         for _ in range(2):  # before and after its first push
             self.assert_refused("the pushes of trainers set it, such as those of rank 0", lambda: optimizer.client.set("optimizer.lr=0.5"))
-            self.assertIn("-> 128 MiB", optimizer.client.set("limits.staged_bytes=134217728"))
+            self.assertIn("-> 134217728", optimizer.client.set("limits.staged_bytes=134217728"))
             train(model, optimizer, steps=2)
 
     # --- What is refused ---------------------------------------------------------------------------------------
