@@ -25,10 +25,22 @@ struct Hyperparameters {
 
   bool operator==(const Hyperparameters&) const = default;
 
-  /// Memory that they take, and nearly the bytes in a log record.
+  /// Bytes in a log record.
   uint64_t bytes() const {
     return 32 + runs.size() * sizeof(Run) +
            (sets.empty() ? 0 : sets.size() * sets.front().size() * sizeof(double));
+  }
+  /// Whether the sets have equal sizes, at least 1, and the runs rise to `end` and name sets.
+  bool isValid(uint64_t end) const {
+    for (const std::vector<double>& set : sets) {
+      if (set.empty() || set.size() != sets.front().size()) return false;
+    }
+    uint64_t begin = 0;
+    for (const Run& run : runs) {
+      if (run.end <= begin || run.set >= sets.size()) return false;
+      begin = run.end;
+    }
+    return begin == end;
   }
   /// Appends elements up to `run.end`; adjacent runs that differ in `end` alone become one.
   void append(const Run& run) {
@@ -68,6 +80,9 @@ struct ModelHyperparameters {
   Hyperparameters elements;  ///< by runs of the arena's elements, which cover it
   Hyperparameters tables;    ///< by runs of the model's tables, which cover them
 
+  bool isValid(uint64_t elementCount, uint64_t tableCount) const {
+    return elements.isValid(elementCount) && tables.isValid(tableCount);
+  }
   /// Those of `count` elements from `begin` on, as if these were the whole model.
   ModelHyperparameters part(uint64_t begin, uint64_t count) const {
     return {elements.part(begin, count), tables};

@@ -305,6 +305,28 @@ LogRecord parseAssignment(std::span<const std::byte, sizeof(AssignmentBytes)> fr
   return record;
 }
 
+/// Checks the gradient of an update's record, and reads its codec, whose name is at `nameAt`.
+Status readGradient(std::span<const std::byte> bytes, const RecordHeader& header, uint64_t nameAt,
+                    LogRecord& record) {
+  const auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
+  };
+  if (header.codecBytes > 0) {
+    if (header.elements == 0 || header.elements > kCodedElementsMax) {
+      return bad("a codec does not hold " + std::to_string(header.elements) + " elements");
+    }
+    const std::string spec(reinterpret_cast<const char*>(bytes.data()) + nameAt, header.codecBytes);
+    PSD_ASSIGN_OR_RETURN(record.codec, makeCodec(spec));
+    const auto gradient = bytes.subspan(record.gradientAt, record.gradientBytes);
+    PSD_RETURN_IF_ERROR(record.codec->check(gradient, record.elements));
+  } else if (header.gradientBytes / sizeof(float) != header.elements ||
+             header.gradientBytes % sizeof(float)) {
+    return bad("its gradient has " + std::to_string(header.gradientBytes) + " bytes for " +
+               std::to_string(header.elements) + " elements");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::array<std::byte, kSegmentHeaderBytes> formatSegmentHeader(const SegmentHeader& header) {
@@ -520,19 +542,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.scalars.difference = type == kDifferenceRecord;
   record.elements = header.elements;
   record.sources = sourcesIn(bytes, header.sources);
-  if (header.codecBytes > 0) {
-    if (header.elements == 0 || header.elements > kCodedElementsMax) {
-      return bad("a codec does not hold " + std::to_string(header.elements) + " elements");
-    }
-    const std::string spec(reinterpret_cast<const char*>(bytes.data()) + sourcesEnd, header.codecBytes);
-    PSD_ASSIGN_OR_RETURN(record.codec, makeCodec(spec));
-    const auto gradient = std::span<const std::byte>(bytes).subspan(record.gradientAt, record.gradientBytes);
-    PSD_RETURN_IF_ERROR(record.codec->check(gradient, record.elements));
-  } else if (header.gradientBytes / sizeof(float) != header.elements ||
-             header.gradientBytes % sizeof(float)) {
-    return bad("its gradient has " + std::to_string(header.gradientBytes) + " bytes for " +
-               std::to_string(header.elements) + " elements");
-  }
+  PSD_RETURN_IF_ERROR(readGradient(bytes, header, sourcesEnd, record));
   record.bytes = std::move(bytes);
   return std::optional(std::move(record));
 }

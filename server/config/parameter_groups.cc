@@ -259,10 +259,8 @@ std::vector<GroupConfig> readGroups(ConfigReader& in) {
   ConfigReader policy = in.object({"policy", "How updates from several trainers are combined.", Key::kLive});
   ConfigReader optimizer = in.object({"optimizer",
                                       "How a gradient changes the parameters. Required under `diloco` and "
-                                      "`async_diloco`. If neither this nor a "
-                                      "group's is given, the optimizer of the first trainer applies, if it "
-                                      "brings one, and each push brings its "
-                                      "numbers.",
+                                      "`async_diloco`. Without it, the first trainer's "
+                                      "optimizer is used, and every push carries its hyperparameters.",
                                       Key::kLive});
   describeRequired(in);
   others.policy = readPolicy(policy);
@@ -348,8 +346,14 @@ bool takesTrainersOptimizer(const std::vector<GroupConfig>& groups) {
 }
 
 void adoptOptimizers(std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers) {
-  if (!takesTrainersOptimizer(groups) || optimizers.size() != groups.size()) return;
-  for (size_t i = 0; i < groups.size(); i++) groups[i].optimizer = optimizers[i];
+  if (!takesTrainersOptimizer(groups) || optimizers.empty()) return;
+  const auto sameAsFirst = [&](const Optimizer& each) {
+    return writeOptimizer(each) == writeOptimizer(optimizers.front());
+  };
+  if (optimizers.size() != groups.size() && !std::ranges::all_of(optimizers, sameAsFirst)) return;
+  for (size_t i = 0; i < groups.size(); i++) {
+    groups[i].optimizer = optimizers.size() == groups.size() ? optimizers[i] : optimizers.front();
+  }
 }
 
 std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups) {

@@ -49,7 +49,8 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
 /// configuration has none, and trainers push gradients.
 bool takesTrainersOptimizer(const std::vector<GroupConfig>& groups);
 
-/// Sets the groups' optimizers to those of a model, one for each group, if takesTrainersOptimizer().
+/// If takesTrainersOptimizer(), sets the groups' optimizers to those of a model: by group or, if the model
+/// has another number of groups, to the one optimizer that all of them have.
 void adoptOptimizers(std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers);
 
 /// How trainers average the gradients of tensors; nothing: each trainer pushes its own.

@@ -78,7 +78,9 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
 }
 
 Status Server::checkNextConfig(const LoadedConfig& next) const {
-  PSD_RETURN_IF_ERROR(checkLiveChange(loaded_, next));
+  LoadedConfig now = loaded_;
+  now.config.groups = host_.servedGroups();
+  PSD_RETURN_IF_ERROR(checkLiveChange(now, next));
   return host_.checkConfig(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
 }
 

@@ -7,6 +7,7 @@
 #include "server/checkpoint/filtered_env.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/config/round_checks.h"
+#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 
@@ -103,11 +104,28 @@ PriorRun ParameterHost::serveCopy(SamplePlan samples, std::optional<Departed> de
           .departed = std::move(departed)};
 }
 
+std::vector<GroupConfig> ParameterHost::servedGroups() const {
+  return models_ ? models_->servedGroups() : config_->groups;
+}
+
+Status ParameterHost::checkCodec(const std::string& spec, const std::string& optimizer) const {
+  std::vector<GroupConfig> groups = servedGroups();
+  if (!optimizer.empty() && !hasModel()) {
+    PSD_ASSIGN_OR_RETURN(const Optimizer trainers, parseOptimizer(optimizer));
+    adoptOptimizers(groups, {trainers});
+  }
+  PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
+  const Status fits = checkPushCodec(*codec, groups);
+  return fits.ok() ? fits : Status(fits.error().code, "pushes: " + fits.message());
+}
+
 Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
                                   std::span<const std::pair<Rank, std::string>> pushCodecs) const {
+  std::vector<GroupConfig> groups = config.groups;
+  if (models_ && models_->model()) adoptOptimizers(groups, models_->servedOptimizers());
   for (const auto& [rank, spec] : pushCodecs) {
     PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
-    if (Status fits = checkPushCodec(*codec, config.groups); !fits.ok()) {
+    if (Status fits = checkPushCodec(*codec, groups); !fits.ok()) {
       return {fits.error().code, fmt::format("rank {} pushes: {}", rank.value, fits.message())};
     }
   }
@@ -168,7 +186,10 @@ Status ParameterHost::checkSessions(const TrainerProcess& process) const {
   if (process.incarnation != 0 && std::ranges::any_of(processes_, itself)) return {};
   const ParameterStore& store = *models_->model()->store;
   const uint64_t trainers = processes_.size() + 1, shards = store.blockCount();
-  const uint64_t brought = takesTrainersOptimizer(config_->groups) ? store.model().tensors.size() : 0;
+  const ModelSpec& model = store.model();
+  const uint64_t brought = takesTrainersOptimizer(config_->groups)
+                               ? model.tensors.size() + store.rowShardCount() * model.tables.size()
+                               : 0;
   const uint64_t bytes = trainers * (shards * PushServer::kShardBytes + brought * PushServer::kTensorBytes),
                  most = config_->limits.sessionsBytes;
   if (bytes <= most) return {};

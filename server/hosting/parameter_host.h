@@ -87,6 +87,11 @@ class ParameterHost final : public Hosting {
   /// yet) and these push codecs.
   Status checkConfig(const DaemonConfig& config, uint32_t trainers,
                      std::span<const std::pair<Rank, std::string>> pushCodecs) const;
+  /// Whether a trainer's pushes may use this codec, with the served model's optimizer or, without a model,
+  /// with the trainer's (JSON; empty: the configuration's).
+  Status checkCodec(const std::string& spec, const std::string& optimizer) const;
+  /// See ModelHost::servedGroups().
+  std::vector<GroupConfig> servedGroups() const;
   /// Applies another configuration; see ModelHost::adopt().
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 

@@ -291,6 +291,12 @@ std::vector<Optimizer> ModelHost::servedOptimizers() const {
   return optimizers;
 }
 
+std::vector<GroupConfig> ModelHost::servedGroups() const {
+  std::vector<GroupConfig> groups = config_->groups;
+  if (model_) adoptOptimizers(groups, servedOptimizers());
+  return groups;
+}
+
 Status ModelHost::checkOptimizer(const DaemonConfig& next) const {
   const auto rank = model_ ? model_->hyperparametersFrom() : std::nullopt;
   if (!rank || takesTrainersOptimizer(next.groups)) return {};
@@ -316,7 +322,7 @@ kj::Promise<Status> ModelHost::provideModel(ModelSpec model, std::string optimiz
   }
   auto config = std::make_shared<DaemonConfig>(*config_);
   if (model_) adoptOptimizers(config->groups, servedOptimizers());
-  Status agrees = agreeOnOptimizer(optimizer, config->groups);
+  Status agrees = checkTrainersOptimizer(optimizer, config->groups);
   const bool unclaimed = model_ && trainers_.empty() && !initialized_ && !config_->model;
   // Its trainer has departed or was rejected.
   if (unclaimed && (!serves(model) || !agrees.ok())) model_ = nullptr;
@@ -331,8 +337,8 @@ kj::Promise<Status> ModelHost::provideModel(ModelSpec model, std::string optimiz
     const bool listed = config_->model && config_->model->file.empty();
     const bool reorder =
         !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
-    const bool sameOptimizers = agreeOnOptimizers(config->groups, servedOptimizers());
-    if (!reorder && sameOptimizers) return checkSameModel(mine, model);
+    const bool keepsOptimizers = sameOptimizers(config->groups, servedOptimizers());
+    if (!reorder && keepsOptimizers) return checkSameModel(mine, model);
     if (!reorder) model = mine;
   } else if (Status room = checkLimits(*config, model, backends_.size()); !room.ok()) {
     return room;
@@ -386,7 +392,10 @@ void ModelHost::join(const TrainerRef& trainer) {
 }
 
 void ModelHost::leave(SessionId session) {
-  if (trainers_.erase(session) == 0) return;  // already removed, since it waits for samples
+  const auto trainer = trainers_.find(session);
+  if (trainer == trainers_.end()) return;  // already removed, since it waits for samples
+  model_->forgetHyperparameters(trainer->second.rank);
+  trainers_.erase(trainer);
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   }

@@ -66,8 +66,12 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// empty: the daemon's) are the served ones. Resolves without having done either if the state changed
   /// meanwhile: the caller checks serves() and retries.
   kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer);
-  /// Whether a configuration leaves the optimizer to the trainers while their pushes set it.
+  /// Fails if `next` configures an optimizer while pushes carry hyperparameters.
   Status checkOptimizer(const DaemonConfig& next) const;
+  /// The optimizers of the served model, by group; there is one.
+  std::vector<Optimizer> servedOptimizers() const;
+  /// The configured groups, with the served model's optimizers where trainers bring them.
+  std::vector<GroupConfig> servedGroups() const;
   bool serves(const ModelSpec& model) const;
   /// By shard, the pushes of one trainer process that each range contained when this daemon started
   /// (pushesOf()); empty for a shard that contained none.
@@ -136,8 +140,6 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// Rebuilds the served model with its tensors in the order of `trainers`, a trainer's model. Blocks.
   Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
                                                  ModelSpec trainers) const;
-  /// The optimizers of the served model's groups.
-  std::vector<Optimizer> servedOptimizers() const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   kj::Promise<void> beginSaving();
   /// Applies limits.staged_bytes, here and on the devices.

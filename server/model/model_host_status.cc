@@ -43,9 +43,7 @@ HotRowsStatus hottestRowsOf(const ParameterStore& store) {
 
 void ModelHost::fillStatus(DaemonStatus& status) const {
   status.policy = describePolicies(config_->groups);
-  std::vector<GroupConfig> groups = config_->groups;
-  if (model_) adoptOptimizers(groups, servedOptimizers());
-  status.optimizer = describeOptimizers(groups);
+  status.optimizer = describeOptimizers(servedGroups());
   status.held.staged = staging_->lentBytes();
   if (!model_) return;
   const ModelSpec& model = model_->store->model();

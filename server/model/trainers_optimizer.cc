@@ -39,8 +39,8 @@ Status agree(const Optimizer& trainers, const std::vector<GroupConfig>& groups) 
     if (takes) {
       return {ErrorCode::invalidArgument,
               what +
-                  ": the model here is trained already; give the trainer this optimizer, or start a daemon "
-                  "with other data"};
+                  ": this daemon has a model already; give the trainer its optimizer, or start a daemon with "
+                  "other data"};
     }
     return {ErrorCode::invalidArgument,
             what +
@@ -52,7 +52,7 @@ Status agree(const Optimizer& trainers, const std::vector<GroupConfig>& groups) 
 
 }  // namespace
 
-Status agreeOnOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups) {
+Status checkTrainersOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups) {
   if (trainers.empty()) return {};
   PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(trainers));
   PSD_RETURN_IF_ERROR(agree(optimizer, groups));
@@ -60,21 +60,21 @@ Status agreeOnOptimizer(const std::string& trainers, const std::vector<GroupConf
     if (optimizer.slotCount() <= group.optimizer.slotCount()) continue;
     return {ErrorCode::invalidArgument,
             fmt::format(
-                "optimizer: the trainer has '{}' and this daemon '{}', without momentum: the model here is "
-                "trained already; give the trainer this optimizer, or start a daemon with other data",
+                "optimizer: the trainer has '{}' and this daemon '{}', without momentum: this daemon has a "
+                "model already; give the trainer its optimizer, or start a daemon with other data",
                 optimizer.describe(), group.optimizer.describe())};
   }
   return {};
 }
 
 Status adoptTrainersOptimizer(const std::string& trainers, std::vector<GroupConfig>& groups) {
-  if (!takesTrainersOptimizer(groups)) return agreeOnOptimizer(trainers, groups);
+  if (!takesTrainersOptimizer(groups)) return checkTrainersOptimizer(trainers, groups);
   PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(trainers));
   adoptOptimizers(groups, std::vector<Optimizer>(groups.size(), optimizer));
   return {};
 }
 
-bool agreeOnOptimizers(const std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers) {
+bool sameOptimizers(const std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers) {
   if (!takesTrainersOptimizer(groups)) return true;
   for (size_t i = 0; i < groups.size(); i++) {
     if (writeOptimizer(groups[i].optimizer) != writeOptimizer(optimizers[i])) return false;

@@ -13,13 +13,14 @@ namespace psd {
 
 /// Whether a trainer's optimizer is that of the groups. If takesTrainersOptimizer(), pushes bring the
 /// numbers, so only type and flags must be equal. ErrorCode::invalidArgument names the first difference.
-Status agreeOnOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups);
+Status checkTrainersOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups);
 
-/// Sets the groups' optimizers to the trainer's, if takesTrainersOptimizer(); else as agreeOnOptimizer().
+/// Sets the groups' optimizers to the trainer's, if takesTrainersOptimizer(); else as
+/// checkTrainersOptimizer().
 Status adoptTrainersOptimizer(const std::string& trainers, std::vector<GroupConfig>& groups);
 
 /// Whether the groups have these optimizers.
-bool agreeOnOptimizers(const std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers);
+bool sameOptimizers(const std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers);
 
 /// The optimizers of a checkpoint, by parameter group.
 std::vector<Optimizer> optimizersOf(const Manifest& manifest);

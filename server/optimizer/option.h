@@ -58,7 +58,7 @@ struct Slot {
 /// Inputs of an optimizer step besides the gradient.
 struct UpdateScalars {
   uint64_t number = 1;      ///< 1-based count of this shard's updates
-  double learningRate = 0;  ///< after schedule and modifiers
+  double learningRate = 0;  ///< after schedule and modifiers; unused with `pushed`, except by forSet()
   uint64_t before = 0;      ///< updates by a previous optimizer, not included in this one's state
   /// The gradient is a difference of parameters: w ← w − g, bypassing the optimizer, whose state is
   /// unchanged.
@@ -85,7 +85,7 @@ struct UpdateScalars {
 /// Calls `visit(scalars, begin, count)` for each run of the elements [offset, offset + count) that takes a
 /// step with the same hyperparameters.
 template <class Visit>
-void forEachRun(const UpdateScalars& update, uint64_t offset, uint64_t count, Visit&& visit) {
+void forEachStep(const UpdateScalars& update, uint64_t offset, uint64_t count, Visit&& visit) {
   if (!update.pushed || update.difference) return visit(update, offset, count);
   const uint64_t end = offset + count;
   for (auto run = update.pushed->runAt(offset); offset < end && run != update.pushed->runs.end(); ++run) {

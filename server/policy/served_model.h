@@ -61,6 +61,11 @@ class ServedModel {
     return rank == 0 ? std::nullopt : std::optional(Rank{static_cast<uint32_t>(rank - 1)});
   }
   void noteHyperparameters(Rank rank) { hyperparametersFrom_ = uint64_t{rank.value} + 1; }
+  /// The trainer of that rank has departed.
+  void forgetHyperparameters(Rank rank) {
+    uint64_t its = uint64_t{rank.value} + 1;
+    hyperparametersFrom_.compare_exchange_strong(its, 0);
+  }
   std::shared_ptr<UpdatePolicy> policyOf(const ParameterBlock& block) const {
     const std::lock_guard lock(mutex_);
     return policies_[block.group()];

@@ -14,19 +14,30 @@ constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
+/// The hyperparameters of a contribution to a block; its optimizer's own if the push has none.
+Hyperparameters ownIfNone(const ParameterBlock& block, const std::shared_ptr<const Hyperparameters>& pushed,
+                          const Hyperparameters& like) {
+  if (pushed) return *pushed;
+  Hyperparameters own{{block.optimizer().hyperparameters()}, {}};
+  own.sets.front().front() = block.optimizer().learningRate(block.version().value + 1);
+  own.append({like.runs.empty() ? 0 : like.runs.back().end, 0, true});
+  return own;
+}
+
 /// The first difference between two trainers' hyperparameters of a block, as "lr 0.1 and 0.01"; empty: none.
-std::string describeDifference(const Optimizer& optimizer, const std::shared_ptr<const Hyperparameters>& one,
+std::string describeDifference(const ParameterBlock& block, const std::shared_ptr<const Hyperparameters>& one,
                                const std::shared_ptr<const Hyperparameters>& other) {
   if (one == other || (one && other && *one == *other)) return "";
-  if (!one || !other) return "one sets hyperparameters, the other leaves them to the daemon";
-  if (one->runs != other->runs || one->sets.size() != other->sets.size()) {
+  const Hyperparameters first = ownIfNone(block, one, other ? *other : Hyperparameters());
+  const Hyperparameters second = ownIfNone(block, other, one ? *one : Hyperparameters());
+  if (first.runs != second.runs || first.sets.size() != second.sets.size()) {
     return "their parameter groups are different ones";
   }
-  const std::vector<std::string> names = optimizer.hyperparameterNames();
-  for (size_t set = 0; set < one->sets.size(); set++) {
+  const std::vector<std::string> names = block.optimizer().hyperparameterNames();
+  for (size_t set = 0; set < first.sets.size(); set++) {
     for (size_t i = 0; i < names.size(); i++) {
-      if (one->sets[set][i] == other->sets[set][i]) continue;
-      return fmt::format("{} {} and {}", names[i], one->sets[set][i], other->sets[set][i]);
+      if (first.sets[set][i] == second.sets[set][i]) continue;
+      return fmt::format("{} {} and {}", names[i], first.sets[set][i], second.sets[set][i]);
     }
   }
   return "";
@@ -322,7 +333,7 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   const uint64_t round = std::min(*contribution->round, rounds_.number());
   contribution->round = round;
   if (options_.lateRate) contribution->late = rounds_.number() - round;
-  if (contribution->late == 0) {
+  if (round == rounds_.number()) {  // an older gradient is late or, with policy.late, one of an earlier round
     if (Status agrees = checkAgrees(*contribution); !agrees.ok()) return Result<PushAnswer>(agrees.error());
   }
   SyncRounds::Answer answer = rounds_.contribute(session, round + contribution->late, now());
@@ -336,8 +347,8 @@ Status Sync::checkAgrees(const Contribution& contribution) const {
   for (const auto& [session, other] : open_) {
     if (other->late > 0 || session == contribution.trainer.session) continue;
     for (size_t i = 0; i < blocks().size(); i++) {
-      const std::string difference = describeDifference(
-          blocks()[i]->optimizer(), contribution.hyperparameters[i], other->hyperparameters[i]);
+      const std::string difference =
+          describeDifference(*blocks()[i], contribution.hyperparameters[i], other->hyperparameters[i]);
       if (difference.empty()) continue;
       return {ErrorCode::invalidArgument,
               fmt::format(

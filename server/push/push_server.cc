@@ -260,6 +260,7 @@ kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const Result<PushAns
 }
 
 kj::Promise<PushReply> PushServer::take(PushSlice slice) {
+  if (ofBridge() && slice.head.hyperparameters) return refused(hyperparametersRefused());
   auto admitted = ledger_.admit(slice.head, !home_->environment().serving.draining());
   if (!admitted.ok()) return refused(admitted.error());
   slice.turn = nullptr;

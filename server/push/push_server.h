@@ -21,7 +21,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// Upper bound, per shard, of the memory that a session and its policy hold for a trainer's pushes and
   /// pulls: AnsweredPushes::kMost answers, and the parts of the steps in flight.
   static constexpr uint64_t kShardBytes = 4096;
-  /// Upper bound, per tensor, of the hyperparameters of two steps.
+  /// Upper bound, per tensor and per table of each row shard, of the hyperparameters of two steps.
   static constexpr uint64_t kTensorBytes = 256;
   static_assert(AnsweredPushes<PushAnswer>::kMost * sizeof(AnsweredPushes<PushAnswer>::Entry) + 768 <=
                 kShardBytes);

@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "server/config/agreed_codecs.h"
-#include "server/config/codecs_config.h"
-#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 namespace {
@@ -40,14 +38,6 @@ Status JoinService::agree(Candidate& candidate) const {
   const DaemonConfig& config = loop_->config();
   PSD_ASSIGN_OR_RETURN(const AgreedCodecs agreed,
                        agreeOnCodecs(config, candidate.codec, candidate.pullCodec));
-  if (!candidate.optimizer.empty() && takesTrainersOptimizer(config.groups)) {
-    PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(candidate.optimizer));
-    std::vector<GroupConfig> groups = config.groups;
-    adoptOptimizers(groups, std::vector<Optimizer>(groups.size(), optimizer));
-    if (Status fits = checkPushCodec(*agreed.push, groups); !fits.ok()) {
-      return {fits.error().code, "pushes: " + fits.message()};
-    }
-  }
   if (allReduceOf(config.groups) && !candidate.averages) {
     return {ErrorCode::invalidArgument,
             "policy " + describePolicies(config.groups) +
@@ -87,8 +77,12 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   const bool bringsOptimizer =
       !request.candidate.optimizer.empty() && takesTrainersOptimizer(loop_->config().groups);
   return control_
-      .run([request = std::move(request), loop = loop_](Coordinator& coordinator,
-                                                        ParameterHost& host) mutable {
+      .run([request = std::move(request), loop = loop_](
+               Coordinator& coordinator, ParameterHost& host) mutable -> kj::Promise<Result<Admission>> {
+        const Candidate& candidate = request.candidate;
+        if (Status fits = host.checkCodec(candidate.codec, candidate.optimizer); !fits.ok()) {
+          return Result<Admission>(fits.error());
+        }
         return coordinator
             .join(std::move(request.candidate), std::move(request.held), std::move(request.model))
             .then([&host, loop = std::move(loop)](const Result<SessionGrant>& grant) {

@@ -324,6 +324,11 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
     return std::make_unique<FailedPush>(fits.error());
   }
   if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<FailedPush>(fits.error());
+  if (behind.hyperparameters && !behind.hyperparameters->isValid(elements_, tables_.size())) {
+    return std::make_unique<FailedPush>(
+        Error{ErrorCode::invalidArgument,
+              "the hyperparameters of a push do not cover the elements and tables of the model"});
+  }
   const auto holders = holdersOf(behind.fragment);
   if (!holders.ok()) return std::make_unique<FailedPush>(holders.error());
   const CombinedVersions places = versions();

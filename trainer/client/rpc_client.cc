@@ -178,6 +178,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   const bool rowsOnly = gradient.empty() && rows != nullptr;
   Status fits = rowsOnly ? Status() : session_.checkValues("a gradient", gradient);
   if (fits.ok() && behind.fragment) fits = session_.checkFragment(*behind.fragment);
+  if (fits.ok()) fits = session_.checkHyperparameters(behind.hyperparameters.get());
   if (!fits.ok()) return std::make_unique<FailedPush>(fits.error());
   const auto push = std::make_shared<PushCall>(host(), links_,
                                                PushRequest{.step = step,

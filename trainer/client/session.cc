@@ -264,6 +264,16 @@ Status Session::checkFragment(uint32_t fragment) const {
           fmt::format("there is no fragment {}, the model has {}", fragment, info_.local.fragments)};
 }
 
+Status Session::checkHyperparameters(const ModelHyperparameters* given) const {
+  if (given == nullptr || given->isValid(elements_.value_or(0), tables_.size())) return {};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format(
+          "the hyperparameters of a push have sets of equal sizes, and runs that name them and cover the {} "
+          "elements and {} tables of the model",
+          elements_.value_or(0), tables_.size())};
+}
+
 Status Session::checkValues(const char* what, std::span<const float> values) const {
   if (values.size() != elements_) {
     return {ErrorCode::invalidArgument, fmt::format("{} has {} elements; the model's layout has {}", what,

@@ -89,6 +89,7 @@ class Session {
   /// them as `what`.
   Status checkValues(const char* what, std::span<const float> values) const;
   /// Checks that the model has this fragment; ErrorCode::invalidArgument.
+  Status checkHyperparameters(const ModelHyperparameters* given) const;
   Status checkFragment(uint32_t fragment) const;
 
  private:

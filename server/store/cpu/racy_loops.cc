@@ -159,7 +159,7 @@ const Loops& loops() {
 
 void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
                const float* g, std::span<float* const> slots) {
-  forEachRun(update, offset, n, [&](const UpdateScalars& run, uint64_t begin, uint64_t count) {
+  forEachStep(update, offset, n, [&](const UpdateScalars& run, uint64_t begin, uint64_t count) {
     loops().apply(optimizer, run, {begin, count, w, g + (begin - offset), slots});
   });
 }

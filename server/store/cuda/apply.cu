@@ -112,18 +112,18 @@ DeviceSlice partOf(DeviceSlice slice, uint64_t begin, uint64_t count) {
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream) {
   cudaGetLastError();  // clears the error of an earlier call
-  forEachRun(update, slice.offset, slice.count,
-             [&](const UpdateScalars& run, uint64_t begin, uint64_t count) {
-               const DeviceSlice part = partOf(slice, begin, count);
-               optimizer.visitStep(run, [&]<class Step>(const Step& step) {
-                 constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
-                 if (part.change) {
-                   launchStep(step, *part.change, part, stream, kSlots);
-                 } else {
-                   launchStep(step, NoChange{}, part, stream, kSlots);
-                 }
-               });
-             });
+  forEachStep(update, slice.offset, slice.count,
+              [&](const UpdateScalars& run, uint64_t begin, uint64_t count) {
+                const DeviceSlice part = partOf(slice, begin, count);
+                optimizer.visitStep(run, [&]<class Step>(const Step& step) {
+                  constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
+                  if (part.change) {
+                    launchStep(step, *part.change, part, stream, kSlots);
+                  } else {
+                    launchStep(step, NoChange{}, part, stream, kSlots);
+                  }
+                });
+              });
   return cudaGetLastError();
 }
 

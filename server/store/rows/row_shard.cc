@@ -93,7 +93,7 @@ void RowShard::apply(const RowIds& rows, std::span<const float> gradients, const
     const size_t values = ids.size() * of.rows->dim();
     const size_t before = missed != nullptr ? missed->size() : 0;
     uint64_t known = ids.size();
-    forEachRun(update, run.table, 1, [&](const UpdateScalars& scalars, uint64_t, uint64_t) {
+    forEachStep(update, run.table, 1, [&](const UpdateScalars& scalars, uint64_t, uint64_t) {
       known = of.rows->applyGuarded(ids, gradients.subspan(at, values), change, scalars, of.rowSteps, version,
                                     missed);
     });

@@ -31,8 +31,13 @@ class RowReader:
     def read(self, table: str, ids: torch.Tensor) -> _psd.Rows:
         try:
             if self._client is None:
-                self._client = self._open()
-                self._client.observe(self._model)
+                opened = self._open()
+                try:
+                    opened.observe(self._model)
+                except BaseException:
+                    opened.close()
+                    raise
+                self._client = opened
             rows = self._client.rows()
             rows.make([(table, ids)])
             if len(rows.ids(table)):

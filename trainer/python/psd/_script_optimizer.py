@@ -28,6 +28,7 @@ _NUMBERS = {
     "adagrad": ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
     "rmsprop": ("lr", "alpha", "eps", "weight_decay", "momentum"),
 }
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
 _REFUSED = {"maximize": "negate the loss instead", "differentiable": "the daemon makes the step"}
 
 
@@ -56,15 +57,24 @@ class ScriptOptimizer:
 
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.kind = kind_of(optimizer)
-        self._groups: Sequence[Mapping[str, Any]] = optimizer.param_groups
+        self._optimizer = optimizer
+        self._groups: Sequence[Mapping[str, Any]] = tuple(optimizer.param_groups)
         self._keys = _NUMBERS[self.kind]
         self._flag_keys = _FLAGS[type(optimizer)][1]
         self._flags = self._read_flags()
         if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state):
             raise InvalidArgument(f"the {type(optimizer).__name__} has made steps or loaded a state already, which the daemon's would not "
                                   "continue: make the psd.torch.Optimizer before its first step")
+        momenta = [_number(group, "momentum") for group in self._groups] if "momentum" in self._keys else []
+        if any(momenta) and not all(momenta) and (self._flags.get("centered") or self._flags.get("nesterov")):
+            raise InvalidArgument("momentum is 0 in some of the parameter groups only, which the daemon does not combine with "
+                                  f"{next(key for key, value in self._flags.items() if value)}=True")
         self._sent: tuple[Any, ...] | None = None
         self._hyperparameters: _psd.Hyperparameters | None = None
+
+    def has(self, groups: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether these are still the optimizer's parameter groups."""
+        return [*map(id, self._optimizer.param_groups)] == [*map(id, groups)]
 
     def as_json(self) -> str:
         """As the configuration's key `optimizer`, with the numbers of the first group."""
@@ -119,22 +129,23 @@ def _betas(group: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def module_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module:
-    """The module whose parameters the optimizer has: the smallest one that contains all of them, whose names are the
-    optimizer's `param_names`, if it has these."""
+    """The module whose parameters the optimizer has: of those that contain all of them, under the names in
+    `param_names` if it has these, the one with the fewest parameters; of several with the same parameters, the outermost
+    that is no wrapper of PyTorch."""
     wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     named = {name: id(parameter) for group in optimizer.param_groups
              for name, parameter in zip(group.get("param_names", ()), group["params"])}
-    found: list[tuple[int, int, torch.nn.Module]] = []
+    found: list[tuple[int, bool, int, torch.nn.Module]] = []
     for each in gc.get_objects():
         if not issubclass(type(each), torch.nn.Module) or "_parameters" not in each.__dict__:
             continue
         names = {name: id(parameter) for name, parameter in each.named_parameters()}
         if wanted <= set(names.values()) and all(names.get(name) == of for name, of in named.items()):
-            found.append((sum(1 for _ in each.modules()), sum(map(len, names)), each))
+            found.append((len(names), type(each).__name__ in _WRAPPERS, -sum(1 for _ in each.modules()), each))
     if not found:
         raise InvalidArgument("no module contains all parameters of the optimizer by these names: pass model=, the module whose parameters "
                               "they are")
-    return min(found, key=lambda entry: entry[:2])[2]
+    return min(found, key=lambda entry: entry[:3])[3]
 
 
 def parameters_in(optimizer: torch.optim.Optimizer, module: torch.nn.Module,

@@ -49,7 +49,7 @@ class _Exchange:
     last_push: _psd.PushInfo | None = None
     push: _psd.PartialPush | None = None  # with overlap: the push that runs during backward passes
     push_samples: int = 0  # its samples
-    push_hyperparameters: _psd.Hyperparameters | None = None
+    push_numbers: list[list[float]] = dataclasses.field(default_factory=list)  # its hyperparameters
     sent: dict[str, int] = dataclasses.field(default_factory=dict)  # by name: the version of each gradient that it has sent
     computed: set[str] = dataclasses.field(default_factory=set)  # names of parameters that have a gradient, by a backward pass
     empty: dict[str, tuple[torch.Tensor, int]] = dataclasses.field(default_factory=dict)  # zeros of the others, and their versions
@@ -235,8 +235,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         exchange = self._exchange
         if exchange.push is None:
             rows = [(table.name, taken) for table in self._lookups if (taken := table.take()) is not None]
+            hyperparameters = self._hyperparameters(self._has_gradient)  # first: it may refuse, and the batch stays assigned
             count = self._samples_of_step(samples)
-            hyperparameters = self._hyperparameters(self._has_gradient)
             for key in self._parameters:
                 self._gather(key)
             basis, batch = self._batch_of(rows)
@@ -319,6 +319,9 @@ class Optimizer(Training, torch.optim.Optimizer):
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
         check_module(self)
+        if self._script is not None and not self._script.has(self._groups):
+            raise InvalidArgument("the wrapped optimizer has other param_groups, by its load_state_dict() or add_param_group() perhaps: call "
+                                  "those of the psd.torch.Optimizer instead")
         if ([id(group) for group in self.param_groups] != [id(group) for group in self._groups]
                 or [id(parameter) for group in self._groups for parameter in group["params"]] != self._grouped):
             raise InvalidArgument("param_groups was replaced, or its parameters are others, which the daemon does not have: make a "
@@ -494,8 +497,8 @@ class Optimizer(Training, torch.optim.Optimizer):
                         "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
         if exchange.push is None:
             exchange.push_samples = self._samples_of_step(None)
-            exchange.push_hyperparameters = self._hyperparameters()
-            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=exchange.push_hyperparameters)
+            exchange.push_numbers = self._script.numbers() if self._script is not None else []
+            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=self._hyperparameters())
         self._gather(key)
         exchange.push.ready(*self._slices[key])
         gradient = self._parameters[key].grad
@@ -503,10 +506,10 @@ class Optimizer(Training, torch.optim.Optimizer):
         exchange.sent[key] = gradient._version
 
     def _finish(self, push: _psd.PartialPush) -> _psd.PushInfo:
-        if self._hyperparameters() is not self._exchange.push_hyperparameters:
+        if self._script is not None and self._script.numbers() != self._exchange.push_numbers:
             self._abandon_push()
-            raise Error("the numbers of param_groups were changed after gradients had been sent; with overlap=True change them before "
-                        "the backward pass, or after step()")
+            raise Error("param_groups were changed after gradients had been sent; with overlap=True change them before the backward "
+                        "pass or after step(), and call zero_grad() now")
         sent = self._exchange.sent
         for key, parameter in self._parameters.items():
             if key not in sent:
