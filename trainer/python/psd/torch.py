@@ -69,7 +69,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     Only pulls change parameters: step() rejects values that something else has written since the last pull, and
     restores the daemon's. Values of load_state_dict() stay until the next step(), for evaluation: it restores the
-    daemon's, discards the gradients, and logs a warning.
+    daemon's, discards the gradients, and logs a warning; before the first step it fails if this trainer brought the model.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer | torch.nn.Module | None = None, server: str | None = None, *,
@@ -325,14 +325,21 @@ class Optimizer(Training, torch.optim.Optimizer):
                               "close()")
 
     def _discard(self, loaded: Iterable[str]) -> None:
-        """Discards the gradients, since values were loaded into these parameters before them."""
-        self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
+        """Discards the gradients, since values were loaded into these parameters before them. Fails if the daemon has
+        nothing but the values that this trainer brought: the program resumes from a checkpoint."""
+        resumes = self._info.initialized_model and self.client.step == 0
+        if not resumes:
+            self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
         if self._exchange.sampler is not None:
             self._exchange.sampler._before_discard()
         self.zero_grad()
         self._pull()
         for table in self._lookups:
             table.end_step()
+        if resumes:
+            raise InvalidArgument(f"load_state_dict() has changed parameter '{next(iter(loaded))}' before the first step, and the daemon's model "
+                                  "has the values from before it, which are back: load the checkpoint before the psd.torch.Optimizer is "
+                                  "made, or resume at the daemon that has trained the model")
 
     def _find_changed(self, keys: list[str]) -> str | None:
         """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
