@@ -329,8 +329,8 @@ print(faults())
             (lambda: psd.torch.Optimizer(nn.Linear(2, 2).half(), "tcp://localhost:1"), psd.InvalidArgument, "'weight' is torch.float16"),
             (lambda: pickle.dumps(optimizer), TypeError, "cannot be pickled"),
             (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),
-            (lambda: psd.torch.Optimizer([nn.Parameter(torch.zeros(1))], "tcp://localhost:1"), psd.InvalidArgument, "made of a module.*not of a list"),
-            (lambda: psd.torch.Optimizer(model.parameters(), "tcp://localhost:1"), psd.InvalidArgument, "made of a module.*not of a generator"),
+            (lambda: psd.torch.Optimizer([nn.Parameter(torch.zeros(1))], "tcp://localhost:1"), psd.InvalidArgument, "or of a module.*not of a list"),
+            (lambda: psd.torch.Optimizer(model.parameters(), "tcp://localhost:1"), psd.InvalidArgument, "or of a module.*not of a generator"),
         ]
         for call, kind, message in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
