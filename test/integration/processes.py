@@ -329,10 +329,12 @@ class ProcessTest(unittest.TestCase):
 
     def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
                environment=None, descriptors=None, within=(), **settings):
-        """A daemon that is ready. Settings are keys of the configuration, "__" for ".". `within`: prefix of its
-        command."""
+        """A daemon that is ready. Settings are keys of the configuration, "__" for ".". `optimizer`: None: the trainers
+        bring it. `within`: prefix of its command."""
         flags = [part for address in listen for part in ("--listen", address)]
         values = {"policy.type": policy, "optimizer": optimizer, "device": os.environ.get("PSD_TEST_DEVICE", "cpu")}
+        if optimizer is None:
+            del values["optimizer"]
         values.update({key.replace("__", "."): value for key, value in settings.items()})
         for key, value in values.items():
             flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]

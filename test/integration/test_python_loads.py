@@ -135,6 +135,23 @@ class PythonLoads(served_models.ServedTest):
             train(local, steps)
         self.assert_same(model, local)
 
+    def test_a_state_dict_of_the_optimizer_that_is_ahead_of_the_daemon_is_reported(self):
+        daemons = [self.daemon(policy="locked", optimizer=None) for _ in range(2)]
+        saved = None
+        for daemon, log in ((daemons[0], None), (daemons[0], None), (daemons[1], r"of version 20 of the model, and the daemon has version 0: ")):
+            model = make_model()
+            with psd.torch.Optimizer(torch.optim.Adam(model.parameters(), 0.01), daemon.address) as optimizer:
+                with self.assertLogs("psd", logging.WARNING) if log else self.assertNoLogs("psd", logging.WARNING) as logs:
+                    if saved:
+                        optimizer.load_state_dict(saved)
+                if log:
+                    self.assertRegex(self.warning(logs), log)
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.02 if saved else 0.01)
+                optimizer.param_groups[0]["lr"] = 0.02
+                if not saved:
+                    train(model, optimizer)
+                    saved = optimizer.state_dict()
+
     def test_the_same_values_are_loaded_silently(self):
         daemon = self.daemon(policy="locked", optimizer=PLAIN)
         models = [make_model() for _ in range(2)]

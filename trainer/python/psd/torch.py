@@ -263,7 +263,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         return {"state": {}, "param_groups": groups, "psd": {"step": self.client.step, "versions": list(self.client.versions)}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state."""
+        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state.
+        Logs a warning if the daemon's model is of an earlier version than the state_dict()."""
         if state_dict.get("state"):
             raise InvalidArgument("a psd.torch.Optimizer has no state of its own: the daemon has it, and restores it from what "
                                   "its configuration's \"durability\" keeps")
@@ -274,6 +275,10 @@ class Optimizer(Training, torch.optim.Optimizer):
             raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
         for group, saved in zip(self._groups, groups):
             group.update({key: value for key, value in saved.items() if key not in ("params", "param_names")})
+        saved_version = max(state_dict.get("psd", {}).get("versions", ()), default=0)
+        if saved_version > (version := max(self.client.versions, default=0)):
+            _log.warning("the state_dict is of version %d of the model, and the daemon has version %d: the optimizer's state, such as Adam's "
+                         "moments, is the daemon's and not that of the checkpoint", saved_version, version)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
