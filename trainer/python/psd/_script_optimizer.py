@@ -125,7 +125,7 @@ def module_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module:
             found.append((sum(1 for _ in each.modules()), sum(map(len, names)), each))
     if not found:
         raise InvalidArgument("no module contains all parameters of the optimizer by these names: pass model=, the module whose parameters "
-                              "they are")
+                              "they are, such as torch.nn.ModuleList([encoder, decoder]) for those of two modules")
     return min(found, key=lambda entry: entry[:2])[2]
 
 
