@@ -9,6 +9,7 @@ import processes
 import served_models
 import torch
 from diloco_learners import PERIOD, step
+from served_models import SGD
 from test_python_torch import batches, make_model, train
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -89,15 +90,67 @@ class PythonLoads(served_models.ServedTest):
                 loss.backward()
                 return loss
 
+            optimizer.step(closure)
             if number:
                 model.load_state_dict(ones(model))
                 closure()
                 with self.assertLogs("psd", logging.WARNING):
                     optimizer.step(closure)
             else:
+                optimizer.zero_grad()
                 optimizer.step(closure)
-            self.assertEqual(optimizer.client.step, 1)
+            self.assertEqual(optimizer.client.step, 2)
         self.assert_same(*models)
+
+    def test_a_checkpoint_that_is_loaded_after_the_daemon_has_the_model_is_rejected(self):
+        x, y = next(batches())
+        for overlap in (False, True):
+            with self.subTest(overlap=overlap):
+                model = make_model()
+                made = values_of(model)
+                optimizer = self.served(model, overlap=overlap)
+                model.load_state_dict(ones(model))
+                nn.functional.mse_loss(model(x), y).backward()
+                with self.assertRaisesRegex(psd.InvalidArgument, "'0.weight' before the first step.*load the checkpoint before") as refused, \
+                        self.assertNoLogs("psd", logging.WARNING):
+                    optimizer.step()
+                self.assertNotIn("\n", str(refused.exception))
+                self.assert_values(model, made)
+                self.assertEqual(optimizer.client.step, 0)
+                train(model, optimizer)
+
+    def test_the_daemon_that_has_trained_the_model_goes_on(self):
+        daemon, local = self.daemon(policy="locked", optimizer=SGD), make_model()
+        steps = torch.optim.SGD(local.parameters(), 0.05, 0.9)
+        model = make_model()
+        train(model, optimizer := self.served(model, daemon))
+        saved = values_of(model)
+        optimizer.close()
+        model = make_model()
+        optimizer = self.served(model, daemon)
+        model.load_state_dict(saved)
+        with self.assertNoLogs("psd", logging.WARNING):
+            train(model, optimizer)
+        for _ in range(2):
+            train(local, steps)
+        self.assert_same(model, local)
+
+    def test_a_state_dict_of_the_optimizer_that_is_ahead_of_the_daemon_is_reported(self):
+        daemons = [self.daemon(policy="locked", optimizer=None) for _ in range(2)]
+        saved = None
+        for daemon, log in ((daemons[0], None), (daemons[0], None), (daemons[1], r"of version 20 of the model, and the daemon has version 0: ")):
+            model = make_model()
+            with psd.torch.Optimizer(torch.optim.Adam(model.parameters(), 0.01), daemon.address) as optimizer:
+                with self.assertLogs("psd", logging.WARNING) if log else self.assertNoLogs("psd", logging.WARNING) as logs:
+                    if saved:
+                        optimizer.load_state_dict(saved)
+                if log:
+                    self.assertRegex(self.warning(logs), log)
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0.02 if saved else 0.01)
+                optimizer.param_groups[0]["lr"] = 0.02
+                if not saved:
+                    train(model, optimizer)
+                    saved = optimizer.state_dict()
 
     def test_the_same_values_are_loaded_silently(self):
         daemon = self.daemon(policy="locked", optimizer=PLAIN)

@@ -330,6 +330,8 @@ print(faults())
             (lambda: pickle.dumps(optimizer), TypeError, "cannot be pickled"),
             (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),
             (lambda: psd.torch.Optimizer([nn.Parameter(torch.zeros(1))], "tcp://localhost:1"), psd.InvalidArgument, "or of a module.*not of a list"),
+            (lambda: psd.torch.Optimizer(torch.optim.SGD([*nn.Linear(1, 1).parameters(), *nn.Linear(1, 1).parameters()]), "tcp://localhost:1"),
+             psd.InvalidArgument, r"no module contains all.*model=.*torch\.nn\.ModuleList"),
             (lambda: psd.torch.Optimizer(model.parameters(), "tcp://localhost:1"), psd.InvalidArgument, "or of a module.*not of a generator"),
         ]
         for call, kind, message in wrong:

@@ -144,7 +144,7 @@ def module_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module:
             found.append((len(names), type(each).__name__ in _WRAPPERS, -sum(1 for _ in each.modules()), each))
     if not found:
         raise InvalidArgument("no module contains all parameters of the optimizer by these names: pass model=, the module whose parameters "
-                              "they are")
+                              "they are, such as torch.nn.ModuleList([encoder, decoder]) for those of two modules")
     return min(found, key=lambda entry: entry[:3])[3]
 
 

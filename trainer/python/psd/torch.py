@@ -73,7 +73,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     Only pulls change parameters: step() rejects values that something else has written since the last pull, and
     restores the daemon's. Values of load_state_dict() stay until the next step(), for evaluation: it restores the
-    daemon's, discards the gradients, and logs a warning.
+    daemon's, discards the gradients, and logs a warning; before the first step it fails if this trainer brought the model.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer | torch.nn.Module | None = None, server: str | None = None, *,
@@ -281,7 +281,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         return {"state": {}, "param_groups": groups, "psd": {"step": self.client.step, "versions": list(self.client.versions)}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state."""
+        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state.
+        Logs a warning if the daemon's model is of an earlier version than the state_dict()."""
         if state_dict.get("state"):
             raise InvalidArgument("a psd.torch.Optimizer has no state of its own: the daemon has it, and restores it from what "
                                   "its configuration's \"durability\" keeps")
@@ -292,6 +293,10 @@ class Optimizer(Training, torch.optim.Optimizer):
             raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
         for group, saved in zip(self._groups, copy.deepcopy(groups)):
             group.update({key: value for key, value in saved.items() if key not in ("params", "param_names")})
+        saved_version = max(state_dict.get("psd", {}).get("versions", ()), default=0)
+        if saved_version > (version := max(self.client.versions, default=0)):
+            _log.warning("the state_dict is of version %d of the model, and the daemon has version %d: the optimizer's state, such as Adam's "
+                         "moments, is the daemon's and not that of the checkpoint", saved_version, version)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
@@ -346,14 +351,21 @@ class Optimizer(Training, torch.optim.Optimizer):
                               "close()")
 
     def _discard(self, loaded: Iterable[str]) -> None:
-        """Discards the gradients, since values were loaded into these parameters before them."""
-        self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
+        """Discards the gradients, since values were loaded into these parameters before them. Fails if the daemon has
+        nothing but the values that this trainer brought: the program resumes from a checkpoint."""
+        resumes = self._info.initialized_model and self.client.step == 0
+        if not resumes:
+            self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
         if self._exchange.sampler is not None:
             self._exchange.sampler._before_discard()
         self.zero_grad()
         self._pull()
         for table in self._lookups:
             table.end_step()
+        if resumes:
+            raise InvalidArgument(f"load_state_dict() has changed parameter '{next(iter(loaded))}' before the first step, and the daemon's model "
+                                  "has the values from before it, which are back: load the checkpoint before the psd.torch.Optimizer is "
+                                  "made, or resume at the daemon that has trained the model")
 
     def _find_changed(self, keys: list[str]) -> str | None:
         """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
