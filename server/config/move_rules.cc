@@ -66,7 +66,10 @@ void addSteps(const PolicyChoice& policy, Lines& lines) {
   }
 }
 
-void addGroup(const GroupConfig& group, Lines lines) {
+/// The optimizer of a daemon whose configuration has none: it adopts that of the model.
+constexpr std::string_view kTrainers = "the trainers'";
+
+void addGroup(const GroupConfig& group, bool takesOptimizer, Lines lines) {
   if (!group.match.empty()) lines.add("match", group.match);
   lines.add("policy.type", group.policy.type);
   addSteps(group.policy, lines);
@@ -74,6 +77,7 @@ void addGroup(const GroupConfig& group, Lines lines) {
     lines.add("policy.timeout_ms", terms->timeout.count());
     lines.add("policy.bucket_bytes", terms->bucketBytes);
   }
+  if (takesOptimizer) return lines.add("optimizer", kTrainers);
   lines.add("optimizer.type", group.optimizer.name());
   Json slots = Json::array();
   for (const Slot& slot : group.optimizer.slots()) slots.push_back(slot.name);
@@ -116,26 +120,34 @@ bool ofAnotherType(std::string_view key, const Values& one, const Values& other)
 }
 
 std::string shown(std::string_view value) {
-  return value.empty() ? "not there" : printable(value, kLineBytesMax);
+  return value.empty() ? "absent" : printable(value, kLineBytesMax);
 }
 
 }  // namespace
 
 std::string moveRules(const std::vector<GroupConfig>& groups) {
   std::string text;
+  const bool takesOptimizer = takesTrainersOptimizer(groups);
   if (groups.front().planned) {  // all equal
-    addGroup(groups.front(), {text, ""});
+    addGroup(groups.front(), takesOptimizer, {text, ""});
     return text;
   }
   for (size_t i = 0; i < groups.size(); i++) {
-    addGroup(groups[i], {text, pathOf(groups, i, "")});
+    addGroup(groups[i], takesOptimizer, {text, pathOf(groups, i, "")});
   }
   return text;
 }
 
 Status checkMoveRules(std::string_view before, std::string_view here) {
   if (before == here) return {};
-  const auto theirs = valuesOf(before), own = valuesOf(here);
+  auto theirs = valuesOf(before), own = valuesOf(here);
+  const auto adopts = [](const auto& line) { return line.second == Json(kTrainers).dump(); };
+  if (std::ranges::any_of(own, adopts)) {
+    for (Values* const side : {&theirs, &own}) {
+      std::erase_if(*side,
+                    [](const auto& line) { return line.first.find("optimizer") != std::string_view::npos; });
+    }
+  }
   std::vector<std::string> differences;
   for (const auto& [key, value] : own) {
     const auto other = valueIn(theirs, key);
@@ -146,7 +158,7 @@ Status checkMoveRules(std::string_view before, std::string_view here) {
   for (const auto& [key, value] : theirs) {
     if (own.contains(key) || ofAnotherType(key, theirs, own)) continue;
     differences.push_back(
-        fmt::format("{} is not there here, {} there", printable(key, kLineBytesMax), shown(value)));
+        fmt::format("{} is absent here, {} there", printable(key, kLineBytesMax), shown(value)));
   }
   if (differences.empty()) return {};  // in another order
   if (differences.size() > kShownMax) {

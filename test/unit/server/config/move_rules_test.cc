@@ -41,6 +41,17 @@ TEST_CASE("a model moves if trainers' settings do not change") {
         R"(optimizer's state is ["momentum_buffer"] here, [] there)");
 }
 
+TEST_CASE("a daemon without a configured optimizer adopts that of a model that moves to it") {
+  const std::string plain = R"({"policy": {"type": "locked"}, "optimizer": {"type": "adam"}})";
+  const std::string adopts = R"({"policy": {"type": "locked"}})";
+  CHECK(between(adopts, adopts).empty());
+  CHECK(between(plain, adopts).empty());
+  // There, pushes carry hyperparameters.
+  CHECK(between(adopts, plain) == R"(optimizer's state is ["exp_avg","exp_avg_sq"] here, absent there; )"
+                                  R"(optimizer.type is "adam" here, absent there; )"
+                                  R"(optimizer is absent here, "the trainers'" there)");
+}
+
 TEST_CASE("the keys of groups are compared one by one") {
   const std::string groups =
       R"({"policy": {"type": "locked"}, "groups": [{"match": "fc*", "optimizer": {"type": "adam"}}]})";
@@ -52,7 +63,7 @@ TEST_CASE("the keys of groups are compared one by one") {
       R"({"policy": {"type": "locked"}, "groups": [{"match": "conv*", "optimizer": {"type": "adam"}}]})";
   CHECK(between(groups, globs) == R"(groups[0].match is ["conv*"] here, ["fc*"] there)");
   const std::string none = between(groups, R"({"policy": {"type": "locked"}})");
-  CHECK(none.find(R"(groups[0].policy.type is not there here, "locked" there)") != std::string::npos);
+  CHECK(none.find(R"(groups[0].policy.type is absent here, "locked" there)") != std::string::npos);
 }
 
 TEST_CASE("the settings of local steps cannot change in a move") {
