@@ -10,7 +10,7 @@
 namespace psd {
 
 /// Hyperparameters of one optimizer step, by runs of consecutive elements (of a gradient, of a shard) or of
-/// consecutive tables. They come with a push and replace those of the configuration. A value type.
+/// consecutive tables. A push carries them, and they replace those of the model's optimizer. A value type.
 struct Hyperparameters {
   struct Run {
     uint64_t end = 0;   ///< the element after the run, which starts where the previous one ends

@@ -55,7 +55,8 @@ struct Slot {
   bool perRow = false;  ///< one per row of an embedding table instead of one per weight
 };
 
-/// Inputs of an optimizer step besides the gradient.
+/// Inputs of an optimizer step besides the gradient. Without `pushed` the optimizer's own options and
+/// `learningRate` apply. With it, forEachStep() derives the scalars of each run, which have `options`.
 struct UpdateScalars {
   uint64_t number = 1;      ///< 1-based count of this shard's updates
   double learningRate = 0;  ///< after schedule and modifiers; unused with `pushed`, except by forSet()
