@@ -464,7 +464,8 @@ struct Hyperparameters {
   values @0 :List(Float64);   # of the sets, one set after the other. A set: the learning rate, then each option of the
                               # optimizer that is a number, in the order of docs/configuration.md; betas count as two
   setSize @1 :UInt32;         # values of each set
-  runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, and no fewer than sets
+  runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, at least one for
+                              # each set
 
   struct Run {
     end @0 :UInt64;   # the element or table after the run, which starts where the previous one ends; a multiple of 16
