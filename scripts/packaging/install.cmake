@@ -46,6 +46,7 @@ set(PSD_PUBLIC_HEADERS
   common/status/status.h
   common/types/all_reduce.h
   common/types/ids.h
+  common/types/hyperparameters.h
   common/types/inner_optimizer.h
   common/types/local_steps.h
   common/types/model_layout.h

@@ -119,11 +119,13 @@ void readTotals(ConfigReader& in, Limits& limits) {
               "Growth of the index, where rows are evicted, may exceed it by up to a half.",
               Key::kLive},
              limits.tableBytes, 1, kPiB);
-  in.integer({"sessions_bytes",
-              "Memory for the state of trainers' pushes: 4,096 bytes per trainer for each shard and row "
-              "shard. A join that would exceed it is answered `overloaded`.",
-              Key::kLive},
-             limits.sessionsBytes, 64 * kKiB, kPiB);
+  in.integer(
+      {"sessions_bytes",
+       "Memory for the state of trainers' pushes: 4,096 bytes per trainer for each shard and row "
+       "shard and, where pushes carry hyperparameters, 256 for each tensor and for each table of each row "
+       "shard. A join that would exceed it is answered `overloaded`.",
+       Key::kLive},
+      limits.sessionsBytes, 64 * kKiB, kPiB);
   in.integer({"arriving_bytes",
               "Memory for the parts of a model that other daemons send while it moves to this one, with "
               "optimizer state and rows, until this daemon's partition is built. Beyond it the move fails "

@@ -78,9 +78,11 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
 }
 
 Status Server::checkNextConfig(const LoadedConfig& next) const {
-  LoadedConfig now = loaded_;
-  now.config.groups = host_.servedGroups();
-  PSD_RETURN_IF_ERROR(checkLiveChange(now, next));
+  PSD_RETURN_IF_ERROR(host_.checkOptimizer(next.config));
+  LoadedConfig now = loaded_, after = next;
+  host_.adoptServedOptimizers(now.config.groups);
+  host_.adoptServedOptimizers(after.config.groups);
+  PSD_RETURN_IF_ERROR(checkLiveChange(now, after));
   return host_.checkConfig(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
 }
 

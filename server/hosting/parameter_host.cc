@@ -7,7 +7,6 @@
 #include "server/checkpoint/filtered_env.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/config/round_checks.h"
-#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 
@@ -104,16 +103,25 @@ PriorRun ParameterHost::serveCopy(SamplePlan samples, std::optional<Departed> de
           .departed = std::move(departed)};
 }
 
-std::vector<GroupConfig> ParameterHost::servedGroups() const {
-  return models_ ? models_->servedGroups() : config_->groups;
+void ParameterHost::adoptServedOptimizers(std::vector<GroupConfig>& groups) const {
+  if (models_ && models_->model()) adoptOptimizers(groups, models_->servedOptimizers());
+}
+
+Status ParameterHost::checkOptimizer(const DaemonConfig& next) const {
+  if (takesTrainersOptimizer(next.groups)) return {};
+  for (const auto& [id, process] : processes_) {
+    if (!process.sendsOptimizer) continue;
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("optimizer: the pushes of trainers set it, such as those of rank {}: change it in their "
+                    "program",
+                    process.process.rank.value)};
+  }
+  return {};
 }
 
 Status ParameterHost::checkCodec(const std::string& spec, const std::string& optimizer) const {
-  std::vector<GroupConfig> groups = servedGroups();
-  if (!optimizer.empty() && !hasModel()) {
-    PSD_ASSIGN_OR_RETURN(const Optimizer trainers, parseOptimizer(optimizer));
-    adoptOptimizers(groups, {trainers});
-  }
+  PSD_ASSIGN_OR_RETURN(const std::vector<GroupConfig> groups, models_->groupsFor(optimizer));
   PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
   const Status fits = checkPushCodec(*codec, groups);
   return fits.ok() ? fits : Status(fits.error().code, "pushes: " + fits.message());
@@ -122,7 +130,7 @@ Status ParameterHost::checkCodec(const std::string& spec, const std::string& opt
 Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
                                   std::span<const std::pair<Rank, std::string>> pushCodecs) const {
   std::vector<GroupConfig> groups = config.groups;
-  if (models_ && models_->model()) adoptOptimizers(groups, models_->servedOptimizers());
+  adoptServedOptimizers(groups);
   for (const auto& [rank, spec] : pushCodecs) {
     PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
     if (Status fits = checkPushCodec(*codec, groups); !fits.ok()) {
@@ -131,7 +139,6 @@ Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
   }
   if (const auto model = models_ ? models_->model() : nullptr) {
     PSD_RETURN_IF_ERROR(assignGroups(model->store->model(), config.groups).status());
-    PSD_RETURN_IF_ERROR(models_->checkOptimizer(config));
   }
   return checkRounds(config, backends_, std::max(trainers, config.worldSize ? config.worldSize->max : 0));
 }
@@ -211,6 +218,7 @@ void ParameterHost::sessionBegan(ProcessId id, const TrainerRef& trainer) {
 }
 
 void ParameterHost::sessionEnded(ProcessId id) {
+  if (Process* process = find(id)) process->sendsOptimizer = false;
   if (Process* process = find(id); process && process->pushes) process->pushes->endSession();
 }
 

@@ -90,8 +90,13 @@ class ParameterHost final : public Hosting {
   /// Whether a trainer's pushes may use this codec, with the served model's optimizer or, without a model,
   /// with the trainer's (JSON; empty: the configuration's).
   Status checkCodec(const std::string& spec, const std::string& optimizer) const;
-  /// See ModelHost::servedGroups().
-  std::vector<GroupConfig> servedGroups() const;
+  /// Sets the groups' optimizers to those of the served model, if there is one and trainers send them.
+  void adoptServedOptimizers(std::vector<GroupConfig>& groups) const;
+  /// Fails if `next` configures an optimizer while a joined trainer's is used, whose pushes carry
+  /// hyperparameters.
+  Status checkOptimizer(const DaemonConfig& next) const;
+  /// The optimizer of a joined process is used.
+  void noteOptimizer(ProcessId id) { processes_.at(id).sendsOptimizer = true; }
   /// Applies another configuration; see ModelHost::adopt().
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
@@ -151,6 +156,7 @@ class ParameterHost final : public Hosting {
     std::shared_ptr<SessionCounters> counters;
     std::shared_ptr<ServedModel> model;
     TrainerRef trainer;                  // of its newest session
+    bool sendsOptimizer = false;         // while it is joined
     std::vector<Step> dropped;           // dropped before `pushes` existed
     std::shared_ptr<PushServer> pushes;  // null until a loop serves the process
   };

@@ -297,14 +297,12 @@ std::vector<GroupConfig> ModelHost::servedGroups() const {
   return groups;
 }
 
-Status ModelHost::checkOptimizer(const DaemonConfig& next) const {
-  const auto rank = model_ ? model_->hyperparametersFrom() : std::nullopt;
-  if (!rank || takesTrainersOptimizer(next.groups)) return {};
-  return {
-      ErrorCode::invalidArgument,
-      fmt::format("optimizer: the pushes of trainers set it, such as those of rank {}: change it in their "
-                  "program",
-                  rank->value)};
+Result<std::vector<GroupConfig>> ModelHost::groupsFor(const std::string& optimizer) const {
+  const bool isFree = !model_ || untrained() || (!initialized_ && trainers_.empty());
+  std::vector<GroupConfig> groups = isFree && !optimizer.empty() ? config_->groups : servedGroups();
+  PSD_RETURN_IF_ERROR(isFree && !optimizer.empty() ? adoptTrainersOptimizer(optimizer, groups)
+                                                   : checkTrainersOptimizer(optimizer, groups));
+  return groups;
 }
 
 kj::Promise<Status> ModelHost::provideModel(ModelSpec model, std::string optimizer) {
@@ -320,16 +318,16 @@ kj::Promise<Status> ModelHost::provideModel(ModelSpec model, std::string optimiz
           return provideModel(std::move(model), std::move(optimizer));
         });
   }
-  auto config = std::make_shared<DaemonConfig>(*config_);
-  if (model_) adoptOptimizers(config->groups, servedOptimizers());
-  Status agrees = checkTrainersOptimizer(optimizer, config->groups);
   const bool unclaimed = model_ && trainers_.empty() && !initialized_ && !config_->model;
   // Its trainer has departed or was rejected.
-  if (unclaimed && (!serves(model) || !agrees.ok())) model_ = nullptr;
-  if (!optimizer.empty() && (!model_ || untrained())) {
-    agrees = adoptTrainersOptimizer(optimizer, config->groups);
+  if (unclaimed &&
+      (!serves(model) || !optimizer.empty() || !sameOptimizers(config_->groups, servedOptimizers()))) {
+    model_ = nullptr;
   }
-  if (!agrees.ok()) return agrees;
+  auto groups = groupsFor(optimizer);
+  if (!groups.ok()) return groups.status();
+  auto config = std::make_shared<DaemonConfig>(*config_);
+  config->groups = *std::move(groups);
   if (model_) {
     const ModelSpec& mine = model_->store->model();
     // The tensors of a file have the file's order, and so do those of a checkpoint from before any training.
@@ -392,10 +390,7 @@ void ModelHost::join(const TrainerRef& trainer) {
 }
 
 void ModelHost::leave(SessionId session) {
-  const auto trainer = trainers_.find(session);
-  if (trainer == trainers_.end()) return;  // already removed, since it waits for samples
-  model_->forgetHyperparameters(trainer->second.rank);
-  trainers_.erase(trainer);
+  if (trainers_.erase(session) == 0) return;  // already removed, since it waits for samples
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   }

@@ -66,8 +66,9 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// empty: the daemon's) are the served ones. Resolves without having done either if the state changed
   /// meanwhile: the caller checks serves() and retries.
   kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer);
-  /// Fails if `next` configures an optimizer while pushes carry hyperparameters.
-  Status checkOptimizer(const DaemonConfig& next) const;
+  /// The configured groups with the optimizers that the model has once this trainer has joined, or why it may
+  /// not: see provideModel().
+  Result<std::vector<GroupConfig>> groupsFor(const std::string& optimizer) const;
   /// The optimizers of the served model, by group; there is one.
   std::vector<Optimizer> servedOptimizers() const;
   /// The configured groups, with the served model's optimizers where trainers bring them.

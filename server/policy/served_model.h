@@ -55,17 +55,6 @@ class ServedModel {
   /// Marks this model as replaced by another one; readers check retired().
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
-  /// The newest rank whose push has brought hyperparameters; nullopt: none has.
-  std::optional<Rank> hyperparametersFrom() const {
-    const uint64_t rank = hyperparametersFrom_;
-    return rank == 0 ? std::nullopt : std::optional(Rank{static_cast<uint32_t>(rank - 1)});
-  }
-  void noteHyperparameters(Rank rank) { hyperparametersFrom_ = uint64_t{rank.value} + 1; }
-  /// The trainer of that rank has departed.
-  void forgetHyperparameters(Rank rank) {
-    uint64_t its = uint64_t{rank.value} + 1;
-    hyperparametersFrom_.compare_exchange_strong(its, 0);
-  }
   std::shared_ptr<UpdatePolicy> policyOf(const ParameterBlock& block) const {
     const std::lock_guard lock(mutex_);
     return policies_[block.group()];
@@ -77,7 +66,6 @@ class ServedModel {
   std::vector<Version> began_;
   std::atomic<uint64_t> generation_{1};
   std::atomic<bool> retired_{false};
-  std::atomic<uint64_t> hyperparametersFrom_{0};  // rank + 1
 };
 
 }  // namespace psd

@@ -14,31 +14,38 @@ constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-/// The hyperparameters of a contribution to a block; its optimizer's own if the push has none.
-Hyperparameters ownIfNone(const ParameterBlock& block, const std::shared_ptr<const Hyperparameters>& pushed,
-                          const Hyperparameters& like) {
-  if (pushed) return *pushed;
-  Hyperparameters own{{block.optimizer().hyperparameters()}, {}};
-  own.sets.front().front() = block.optimizer().learningRate(block.version().value + 1);
-  own.append({like.runs.empty() ? 0 : like.runs.back().end, 0, true});
-  return own;
+/// The first difference between two sets of hyperparameters, as "lr 0.1 and 0.01"; empty: none.
+std::string describeDifference(const Optimizer& optimizer, const std::vector<double>& one,
+                               const std::vector<double>& other) {
+  const std::vector<std::string> names = optimizer.hyperparameterNames();
+  for (size_t i = 0; i < names.size(); i++) {
+    if (one[i] != other[i]) return fmt::format("{} {} and {}", names[i], one[i], other[i]);
+  }
+  return "";
 }
 
-/// The first difference between two trainers' hyperparameters of a block, as "lr 0.1 and 0.01"; empty: none.
+/// The first difference between two trainers' hyperparameters of a block; empty: none. Null: the optimizer's
+/// own.
 std::string describeDifference(const ParameterBlock& block, const std::shared_ptr<const Hyperparameters>& one,
                                const std::shared_ptr<const Hyperparameters>& other) {
-  if (one == other || (one && other && *one == *other)) return "";
-  const Hyperparameters first = ownIfNone(block, one, other ? *other : Hyperparameters());
-  const Hyperparameters second = ownIfNone(block, other, one ? *one : Hyperparameters());
-  if (first.runs != second.runs || first.sets.size() != second.sets.size()) {
+  if (one == other) return "";
+  const Optimizer& optimizer = block.optimizer();
+  if (!one || !other) {
+    std::vector<double> own = optimizer.hyperparameters();
+    own.front() = optimizer.learningRate(block.version().value + 1);
+    for (const std::vector<double>& set : (one ? one : other)->sets) {
+      std::string difference =
+          one ? describeDifference(optimizer, set, own) : describeDifference(optimizer, own, set);
+      if (!difference.empty()) return difference;
+    }
+    return "";
+  }
+  if (one->runs != other->runs || one->sets.size() != other->sets.size()) {
     return "their parameter groups are different ones";
   }
-  const std::vector<std::string> names = block.optimizer().hyperparameterNames();
-  for (size_t set = 0; set < first.sets.size(); set++) {
-    for (size_t i = 0; i < names.size(); i++) {
-      if (first.sets[set][i] == second.sets[set][i]) continue;
-      return fmt::format("{} {} and {}", names[i], first.sets[set][i], second.sets[set][i]);
-    }
+  for (size_t set = 0; set < one->sets.size(); set++) {
+    std::string difference = describeDifference(optimizer, one->sets[set], other->sets[set]);
+    if (!difference.empty()) return difference;
   }
   return "";
 }

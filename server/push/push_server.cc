@@ -268,7 +268,6 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   const uint32_t shardIndex = slice.head.shard;
   if (!part->policy) {
     part->push.trainer = trainer_;
-    if (part->push.hyperparameters) model_->noteHyperparameters(trainer_.rank);
     part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
     part->live = !ofBridge() && part->policy->properties().appliesSlices;
   }

@@ -74,8 +74,6 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   }
   if (Status agreed = agree(request.candidate); !agreed.ok()) return Answer(refused(agreed.error()));
   if (!request.held.empty()) control_.samplesAreAssigned();
-  const bool bringsOptimizer =
-      !request.candidate.optimizer.empty() && takesTrainersOptimizer(loop_->config().groups);
   return control_
       .run([request = std::move(request), loop = loop_](
                Coordinator& coordinator, ParameterHost& host) mutable -> kj::Promise<Result<Admission>> {
@@ -83,15 +81,18 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
         if (Status fits = host.checkCodec(candidate.codec, candidate.optimizer); !fits.ok()) {
           return Result<Admission>(fits.error());
         }
+        const bool sendsOptimizer =
+            !candidate.optimizer.empty() && takesTrainersOptimizer(host.config().groups);
         return coordinator
             .join(std::move(request.candidate), std::move(request.held), std::move(request.model))
-            .then([&host, loop = std::move(loop)](const Result<SessionGrant>& grant) {
-              return place(grant, host, loop);
+            .then([&host, loop = std::move(loop), sendsOptimizer](const Result<SessionGrant>& grant) {
+              Result<Admission> placed = place(grant, host, loop);
+              if (placed.ok() && sendsOptimizer) host.noteOptimizer(grant->process);
+              return placed;
             });
       })
-      .then([this, bringsOptimizer](Result<Admission> admission) -> Answer {
+      .then([this](Result<Admission> admission) -> Answer {
         if (!admission.ok()) return refused(admission.error());
-        if (bringsOptimizer) admission->place.model->noteHyperparameters(admission->grant.trainer.rank);
         return serve(std::move(admission), *loop_, control_);
       });
 }

@@ -181,7 +181,7 @@ TEST_CASE("Memory: what trainers may come to at each shard counts in limits.sess
   DaemonProcess daemon(folder);
   constexpr uint32_t kShards = 10'000, kSessions = 3;
   constexpr uint64_t kMost = uint64_t{kSessions} * kShards * 4096;
-  daemon.start({"policy.type=locked", "shards=" + std::to_string(kShards), "threads=1",
+  daemon.start({"policy.type=locked", "optimizer.type=sgd", "shards=" + std::to_string(kShards), "threads=1",
                 "limits.sessions_bytes=" + std::to_string(kMost)});
   const ModelSpec model{"shards", {{"w", DType::f32, {kShards * 16}}}};
   std::vector<std::unique_ptr<Client>> in;

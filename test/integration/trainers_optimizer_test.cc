@@ -49,13 +49,26 @@ TEST_CASE("the first trainer's optimizer trains the model, and others need the s
   const auto first = joined(server.address(), R"({"type": "sgd", "lr": 0.5, "momentum": 0.9})");
   PSD_REQUIRE_OK(first);
   CHECK(server.status()["optimizer"] == "sgd lr=0.5 momentum=0.9");
-  PSD_REQUIRE_OK(joined(server.address(), "", 1));
-  PSD_REQUIRE_OK(joined(server.address(), R"({"type": "sgd", "lr": 0.1, "momentum": 0.5})", 1));
+  for (const char* const same : {"", R"({"type": "sgd", "lr": 0.1, "momentum": 0.5})"}) {
+    const auto second = joined(server.address(), same, 1);
+    PSD_REQUIRE_OK(second);
+    PSD_REQUIRE_OK((*second)->leave());
+  }
   checkRefused(joined(server.address(), kAdamW, 1), R"(type "adamw" there, "sgd" here)");
   checkRefused(joined(server.address(), R"({"type": "sgd", "momentum": 0.9, "nesterov": true})", 1),
                "nesterov true there, false here");
   checkRefused(joined(server.address(), "[]", 1), "the trainer's optimizer is not a JSON object");
   checkRefused(joined(server.address(), R"({"lr": -1})", 1), "the trainer's optimizer: lr");
+  CHECK(server.status()["optimizer"] == "sgd lr=0.5 momentum=0.9");
+  const Json other{{"policy", {{"type", "locked"}}}, {"limits", {{"staged_bytes", 1 << 28}}}};
+  PSD_REQUIRE_OK(server.reload(other));
+  Json configured = other;
+  configured["optimizer"] = {{"type", "sgd"}, {"momentum", 0.9}};
+  const auto refused = server.reload(configured);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find("the pushes of trainers set it, such as those of rank 0") !=
+        std::string::npos);
+  CHECK(server.status()["optimizer"] == "sgd lr=0.5 momentum=0.9");
   // Of the optimizer that the model has, not of the configuration's default.
   checkRefused(joined(server.address(), "", 1, "dgc"), "pushes: ");
 }

@@ -89,8 +89,9 @@ class Session {
   /// them as `what`.
   Status checkValues(const char* what, std::span<const float> values) const;
   /// Checks that the model has this fragment; ErrorCode::invalidArgument.
-  Status checkHyperparameters(const ModelHyperparameters* given) const;
   Status checkFragment(uint32_t fragment) const;
+  /// Checks that hyperparameters, if any are given, cover the model; ErrorCode::invalidArgument.
+  Status checkHyperparameters(const ModelHyperparameters* given) const;
 
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);

@@ -353,7 +353,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _discard(self, loaded: Iterable[str]) -> None:
         """Discards the gradients, since values were loaded into these parameters before them. Fails if the daemon has
         nothing but the values that this trainer brought: the program resumes from a checkpoint."""
-        resumes = self._info.initialized_model and self.client.step == 0
+        before = list(self.client.versions)
+        resumes = self._info.initialized_model and self.client.step == 0 and not any(before)
         if not resumes:
             self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
         if self._exchange.sampler is not None:
@@ -362,7 +363,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._pull()
         for table in self._lookups:
             table.end_step()
-        if resumes:
+        if resumes and self.client.versions == before:  # no other trainer has pushed
             raise InvalidArgument(f"load_state_dict() has changed parameter '{next(iter(loaded))}' before the first step, and the daemon's model "
                                   "has the values from before it, which are back: load the checkpoint before the psd.torch.Optimizer is "
                                   "made, or resume at the daemon that has trained the model")
@@ -508,9 +509,10 @@ class Optimizer(Training, torch.optim.Optimizer):
             raise Error(f"the gradient of '{key}' was sent already, after the previous backward pass; to accumulate gradients over "
                         "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
         if exchange.push is None:
-            exchange.push_samples = self._samples_of_step(None)
+            hyperparameters = self._hyperparameters()
             exchange.push_numbers = self._script.numbers() if self._script is not None else []
-            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=self._hyperparameters())
+            exchange.push_samples = self._samples_of_step(None)
+            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples, hyperparameters=hyperparameters)
         self._gather(key)
         exchange.push.ready(*self._slices[key])
         gradient = self._parameters[key].grad
