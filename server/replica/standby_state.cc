@@ -64,7 +64,8 @@ void StandbyState::tick(TimePoint now, ReplicaActions& out) {
 
 void StandbyState::claim(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   if (view.vacant() && (!view.ended || (named_ && !view.ended->guessed()))) return;
-  if (view.primary == me_ || inSync() || deciding_) return;
+  // A takeover that found no document has come to nothing.
+  if (view.primary == me_ || inSync() || (deciding_ && !view.vacant())) return;
   if (!talk_.learn(view, now)) return;
   if (!view.vacant()) vacantSince_.reset();
   if (talk_.busy()) return;

@@ -77,6 +77,8 @@ TEST_CASE("replica, rule 10: no daemon makes itself primary of a lost document")
     CHECK(late.refuses() == "close replication, swap 2 2:9+none");
     CHECK(late.refused({3, 0, {}, {}}) == "swap 3 guess 1:7");
     CHECK(text(late.state.swapWon(guess, late.now)) == "");
+    CHECK(text(late.state.claim(guess, late.now)) == "swap 4 2:9+none");
+    CHECK(text(late.state.swapWon({5, 2, kMe, {}}, late.now)) == "promote 2");
   }
 }
 
