@@ -155,3 +155,14 @@ struct InstallResult {
     error @1 :Error;
   }
 }
+
+struct NewestCheckpoint {
+  status @0 :Acknowledgement;
+  partition @1 :UInt32;   # index of the daemon's partition, from 0
+  of @2 :UInt32;          # partitions of the model
+  number @3 :UInt64;
+  version @4 :UInt64;     # of its first shard
+  crc @5 :UInt32;         # CRC-32C of its manifest.json
+  logged @6 :Bool;        # a log continues from it
+  whole @7 :Text;         # the text of whole.json in the daemon's data folder; empty: there is none
+}

@@ -1,5 +1,5 @@
 @0xb7c0e1f52a9d4836;
-# The model: its tensors and tables, the shards, and the local steps of trainers. The messages that carry it are in
+# The model: its tensors and tables, the shards, and the steps of optimizers. The messages that carry it are in
 # psd.capnp, whose rules hold here too.
 
 using Cxx = import "/capnp/c++.capnp";
@@ -118,4 +118,22 @@ struct AllReduce {
   # average, pulls the updated values from the daemon and passes them to the others.
   timeoutMs @0 :UInt64;     # after which the group continues without a missing member; at least 1
   bucketBytes @1 :UInt64;   # of gradient per averaging call; at least 4
+}
+
+struct Hyperparameters {
+  # Hyperparameters of an optimizer step, by runs of consecutive elements of a shard or, of a row shard, of the model's
+  # tables. Only where ModelAccess.takesHyperparameters.
+  values @0 :List(Float64);   # of the sets, one set after the other. A set: the learning rate, then each option of the
+                              # optimizer that is a number, in the order of docs/configuration.md; betas count as two
+  setSize @1 :UInt32;         # values of each set
+  runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, at least one for
+                              # each set
+
+  struct Run {
+    end @0 :UInt64;   # the element or table after the run, which starts where the previous one ends; a multiple of 16
+                      # elements, except the last
+    set @1 :UInt32;   # index of its set
+    steps @2 :Bool = true;   # false: the elements have no gradient and take no step; under a policy with rounds, the
+                             # gradient counts as zero
+  }
 }

@@ -13,9 +13,11 @@ using import "daemons.capnp".ArriveResult;
 using import "daemons.capnp".StartMoveResult;
 using import "daemons.capnp".MoveOutcome;
 using import "daemons.capnp".MoveTermsResult;
+using import "daemons.capnp".NewestCheckpoint;
 using import "daemons.capnp".ReplicaSink;
 using import "daemons.capnp".ReplicateResult;
 using import "model.capnp".AllReduce;
+using import "model.capnp".Hyperparameters;
 using import "model.capnp".LocalSteps;
 using import "model.capnp".ModelSpec;
 using import "model.capnp".RowRun;
@@ -55,7 +57,7 @@ struct ModelAccess {
   allReduce @13 :AllReduce;        # null: each trainer pushes its gradients
   optimizer @15 :Text;             # of the model, as JSON in the form of the configuration's key `optimizer`; of several
                                    # parameter groups, that of the last
-  takesHyperparameters @16 :Bool;  # pushes may bring hyperparameters, since the configuration has no optimizer
+  takesHyperparameters @16 :Bool;  # pushes may carry hyperparameters, since the configuration has no optimizer
   outgoingBytes @14 :UInt64;       # limit on the bytes of answers with values that wait for one connection; a pull
                                    # beyond it is refused (overloaded). 0: unknown (an older daemon)
 }
@@ -176,7 +178,7 @@ interface Training {
   # for it, except the end with exit_when_done. invalidArgument: the policy of a parameter group accepts no differences,
   # or the model has tables.
   # `optimizer`: the trainer's, as JSON in the form of the configuration's key `optimizer`; empty: the daemon's. A daemon
-  # whose configuration has none trains the first trainer's model with it, and pushes may bring their hyperparameters
+  # whose configuration has none trains the first trainer's model with it, and pushes may carry their hyperparameters
   # (ModelAccess.takesHyperparameters). Elsewhere it must equal the model's optimizer (invalidArgument).
   # Checked in this order; the first failure is the answer: overloaded (too many capabilities on this connection),
   # invalidArgument (the model is malformed, its signature is not that of its tensors, a codec is not allowed,
@@ -458,24 +460,6 @@ struct PushHead {
   hyperparameters @8 :Hyperparameters;  # of the step, the same in all slices of a part; null: the daemon's
 }
 
-struct Hyperparameters {
-  # Hyperparameters of an optimizer step, by runs of consecutive elements of a shard or, of a row shard, of the model's
-  # tables. Only where ModelAccess.takesHyperparameters.
-  values @0 :List(Float64);   # of the sets, one set after the other. A set: the learning rate, then each option of the
-                              # optimizer that is a number, in the order of docs/configuration.md; betas count as two
-  setSize @1 :UInt32;         # values of each set
-  runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, at least one for
-                              # each set
-
-  struct Run {
-    end @0 :UInt64;   # the element or table after the run, which starts where the previous one ends; a multiple of 16
-                      # elements, except the last
-    set @1 :UInt32;   # index of its set
-    steps @2 :Bool = true;   # false: the elements have no gradient and take no step; under a policy with rounds, the
-                             # gradient counts as zero
-  }
-}
-
 struct DeviceRingResult {
   union {
     handle @0 :Data;   # a cudaIpcMemHandle_t, 64 bytes, by which the trainer maps the ring
@@ -605,15 +589,4 @@ interface Admin {
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.
   # With `wait` it is answered right before the connection ends: when everything is saved, or with the error of a failed
   # save.
-}
-
-struct NewestCheckpoint {
-  status @0 :Acknowledgement;
-  partition @1 :UInt32;   # index of the daemon's partition, from 0
-  of @2 :UInt32;          # partitions of the model
-  number @3 :UInt64;
-  version @4 :UInt64;     # of its first shard
-  crc @5 :UInt32;         # CRC-32C of its manifest.json
-  logged @6 :Bool;        # a log continues from it
-  whole @7 :Text;         # the text of whole.json in the daemon's data folder; empty: there is none
 }

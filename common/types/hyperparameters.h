@@ -25,9 +25,10 @@ struct Hyperparameters {
 
   bool operator==(const Hyperparameters&) const = default;
 
-  /// Bytes in a log record.
+  static constexpr uint64_t kHeaderBytes = 32;
+  /// The size in a log record.
   uint64_t bytes() const {
-    return 32 + runs.size() * sizeof(Run) +
+    return kHeaderBytes + runs.size() * sizeof(Run) +
            (sets.empty() ? 0 : sets.size() * sets.front().size() * sizeof(double));
   }
   /// Whether the sets have equal sizes, at least 1, and the runs rise to `end` and name sets.
@@ -55,7 +56,8 @@ struct Hyperparameters {
     return std::upper_bound(runs.begin(), runs.end(), at,
                             [](uint64_t element, const Run& run) { return element < run.end; });
   }
-  /// Those of `count` elements from `begin` on, relative to `begin`, with the sets in use alone.
+  /// The hyperparameters of `count` elements from `begin` on, with runs relative to `begin` and without
+  /// unused sets.
   Hyperparameters part(uint64_t begin, uint64_t count) const {
     Hyperparameters found;
     std::map<uint32_t, uint32_t> numbers;
@@ -67,7 +69,7 @@ struct Hyperparameters {
     }
     return found;
   }
-  /// The same with a step for all elements.
+  /// A copy in which every run steps.
   Hyperparameters withAllSteps() const {
     Hyperparameters all{sets, {}};
     for (const Run& run : runs) all.append({run.end, run.set, true});
@@ -83,7 +85,7 @@ struct ModelHyperparameters {
   bool isValid(uint64_t elementCount, uint64_t tableCount) const {
     return elements.isValid(elementCount) && tables.isValid(tableCount);
   }
-  /// Those of `count` elements from `begin` on, as if these were the whole model.
+  /// The hyperparameters of a partition of the model: of `count` elements from `begin` on, and of all tables.
   ModelHyperparameters part(uint64_t begin, uint64_t count) const {
     return {elements.part(begin, count), tables};
   }

@@ -93,7 +93,8 @@ struct HyperparameterRunBytes {
   uint64_t end;
   uint32_t set, steps;
 };
-static_assert(sizeof(HyperparametersBytes) == 32 && sizeof(HyperparameterRunBytes) == 16);
+static_assert(sizeof(HyperparametersBytes) == Hyperparameters::kHeaderBytes);
+static_assert(sizeof(HyperparameterRunBytes) == sizeof(Hyperparameters::Run));
 
 struct SegmentBytes {
   char magic[8];
@@ -119,15 +120,6 @@ RecordHeader headerIn(std::span<const std::byte> bytes) {
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   return header;
-}
-
-uint64_t hyperparametersBytes(const AppliedUpdate& update) {
-  if (!update.scalars.pushed) return 0;
-  const Hyperparameters& pushed = *update.scalars.pushed;
-  uint64_t values = 0;
-  for (const std::vector<double>& set : pushed.sets) values += set.size();
-  return sizeof(HyperparametersBytes) + pushed.runs.size() * sizeof(HyperparameterRunBytes) +
-         values * sizeof(double);
 }
 
 uint64_t rowsBytes(const AppliedUpdate& update) {
@@ -393,7 +385,8 @@ std::span<const uint64_t> LogRecord::idsAt(const Ids& some) const {
 uint64_t recordBytes(const AppliedUpdate& update) {
   const Codec* const codec = update.gradient.codec();
   return sizeof(RecordHeader) + update.sources.size() * sizeof(SourceBytes) +
-         padded(codec ? codec->name().size() : 0) + hyperparametersBytes(update) + rowsBytes(update) +
+         padded(codec ? codec->name().size() : 0) +
+         (update.scalars.pushed ? update.scalars.pushed->bytes() : 0) + rowsBytes(update) +
          padded(update.gradient.bytes().size());
 }
 

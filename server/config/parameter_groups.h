@@ -45,7 +45,7 @@ struct GroupsOfModel {
 /// groups of a partition.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
-/// Whether the first trainer's optimizer trains the model, and pushes may bring its hyperparameters: the
+/// Whether the first trainer's optimizer trains the model, and pushes may carry its hyperparameters: the
 /// configuration has none, and trainers push gradients.
 bool takesTrainersOptimizer(const std::vector<GroupConfig>& groups);
 

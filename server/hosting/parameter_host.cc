@@ -194,10 +194,10 @@ Status ParameterHost::checkSessions(const TrainerProcess& process) const {
   const ParameterStore& store = *models_->model()->store;
   const uint64_t trainers = processes_.size() + 1, shards = store.blockCount();
   const ModelSpec& model = store.model();
-  const uint64_t brought = takesTrainersOptimizer(config_->groups)
+  const uint64_t carried = takesTrainersOptimizer(config_->groups)
                                ? model.tensors.size() + store.rowShardCount() * model.tables.size()
                                : 0;
-  const uint64_t bytes = trainers * (shards * PushServer::kShardBytes + brought * PushServer::kTensorBytes),
+  const uint64_t bytes = trainers * (shards * PushServer::kShardBytes + carried * PushServer::kTensorBytes),
                  most = config_->limits.sessionsBytes;
   if (bytes <= most) return {};
   return {ErrorCode::overloaded,

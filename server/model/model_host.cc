@@ -299,9 +299,14 @@ std::vector<GroupConfig> ModelHost::servedGroups() const {
 
 Result<std::vector<GroupConfig>> ModelHost::groupsFor(const std::string& optimizer) const {
   const bool isFree = !model_ || untrained() || (!initialized_ && trainers_.empty());
-  std::vector<GroupConfig> groups = isFree && !optimizer.empty() ? config_->groups : servedGroups();
-  PSD_RETURN_IF_ERROR(isFree && !optimizer.empty() ? adoptTrainersOptimizer(optimizer, groups)
-                                                   : checkTrainersOptimizer(optimizer, groups));
+  const bool adopts = isFree && !optimizer.empty();
+  std::vector<GroupConfig> groups = adopts ? config_->groups : servedGroups();
+  if (adopts && takesTrainersOptimizer(groups)) {
+    PSD_ASSIGN_OR_RETURN(const Optimizer trainers, parseOptimizer(optimizer));
+    adoptOptimizers(groups, {trainers});
+  } else {
+    PSD_RETURN_IF_ERROR(checkTrainersOptimizer(optimizer, groups));
+  }
   return groups;
 }
 

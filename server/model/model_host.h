@@ -71,7 +71,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Result<std::vector<GroupConfig>> groupsFor(const std::string& optimizer) const;
   /// The optimizers of the served model, by group; there is one.
   std::vector<Optimizer> servedOptimizers() const;
-  /// The configured groups, with the served model's optimizers where trainers bring them.
+  /// The configured groups, with the served model's optimizers where trainers send them.
   std::vector<GroupConfig> servedGroups() const;
   bool serves(const ModelSpec& model) const;
   /// By shard, the pushes of one trainer process that each range contained when this daemon started

@@ -109,11 +109,11 @@ size_t tensorsIn(const ModelLayout& layout, const ShardRange& range) {
 Error hyperparametersRefused() {
   return {
       ErrorCode::invalidArgument,
-      "a push brings hyperparameters, and the daemon's configuration has the optimizer: remove `optimizer` "
+      "a push carries hyperparameters, and the daemon's configuration has the optimizer: remove `optimizer` "
       "from it, so that the trainer's applies"};
 }
 
-Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& brought) {
+Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& carried) {
   const ParameterStore& store = *model.store;
   const auto bad = [shard](const std::string& why) {
     return Status(ErrorCode::badSlice, fmt::format("hyperparameters of shard {}: {}", shard, why));
@@ -122,12 +122,12 @@ Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hype
   const ModelSpec& spec = store.model();
   const uint64_t units = isDense ? store.shard(shard).range().count : spec.tables.size();
   const size_t runsMax = isDense ? tensorsIn(store.layout(), store.shard(shard).range()) : spec.tables.size();
-  if (brought.runs.empty() || brought.runs.size() > runsMax || brought.sets.size() > brought.runs.size()) {
+  if (carried.runs.empty() || carried.runs.size() > runsMax || carried.sets.size() > carried.runs.size()) {
     return bad(fmt::format("{} runs of {} sets; there are at most {} runs, and no more sets",
-                           brought.runs.size(), brought.sets.size(), runsMax));
+                           carried.runs.size(), carried.sets.size(), runsMax));
   }
   uint64_t begin = 0;
-  for (const Hyperparameters::Run& run : brought.runs) {
+  for (const Hyperparameters::Run& run : carried.runs) {
     const bool cut = run.end == units || !isDense || run.end % kLayoutGrainElements == 0;
     if (run.end <= begin || run.end > units || !cut) {
       return bad(
@@ -137,7 +137,7 @@ Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hype
     begin = run.end;
   }
   if (begin != units) return bad(fmt::format("they cover {} of {}", begin, units));
-  for (const std::vector<double>& set : brought.sets) {
+  for (const std::vector<double>& set : carried.sets) {
     PSD_RETURN_IF_ERROR(store.block(shard).optimizer().checkHyperparameters(set));
   }
   return {};

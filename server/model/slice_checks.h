@@ -26,9 +26,9 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
 /// Checks rows that a peer requests. The list may be empty.
 Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows);
 
-/// Checks the hyperparameters that a push brings for a shard that passed checkSlice() or checkRows(): runs
+/// Checks the hyperparameters that a push carries for a shard that passed checkSlice() or checkRows(): runs
 /// that cover it, at most one for each tensor or table, and sets that its optimizer allows.
-Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& brought);
+Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hyperparameters& carried);
 /// The error of a push that brings hyperparameters where the configuration has the optimizer.
 Error hyperparametersRefused();
 

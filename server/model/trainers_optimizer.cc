@@ -23,31 +23,23 @@ std::string firstDifference(const Optimizer& trainers, const Optimizer& own, boo
   return "";
 }
 
-Status agree(const Optimizer& trainers, const std::vector<GroupConfig>& groups) {
-  const bool takes = takesTrainersOptimizer(groups);
-  for (size_t i = 0; i < groups.size(); i++) {
-    const std::string path = pathOf(groups, i, "optimizer");
-    if (groups[i].policy.plan.local) {
-      return {ErrorCode::invalidArgument,
-              fmt::format("{}: under policy {} the optimizer of a trainer's steps stays in the trainer", path,
-                          groups[i].policy.type)};
-    }
-    const std::string difference = firstDifference(trainers, groups[i].optimizer, takes);
-    if (difference.empty()) continue;
-    const std::string what = fmt::format("{}: the trainer has '{}' and this daemon '{}' ({})", path,
-                                         trainers.describe(), groups[i].optimizer.describe(), difference);
-    if (takes) {
-      return {ErrorCode::invalidArgument,
-              what +
-                  ": this daemon has a model already; give the trainer its optimizer, or start a daemon with "
-                  "other data"};
-    }
-    return {ErrorCode::invalidArgument,
-            what +
-                ": make them equal, or remove `optimizer` from the daemon's configuration, so that the "
-                "trainer's applies"};
+/// Why a trainer with this optimizer may not train a group; empty: it may.
+std::string refusal(const Optimizer& trainers, const GroupConfig& group, bool takes) {
+  if (group.policy.plan.local) {
+    return fmt::format("under policy {} the optimizer of a trainer's steps stays in the trainer",
+                       group.policy.type);
   }
-  return {};
+  std::string difference = firstDifference(trainers, group.optimizer, takes);
+  if (difference.empty() && trainers.slotCount() > group.optimizer.slotCount())
+    difference = "momentum there, none here";
+  if (difference.empty()) return "";
+  return fmt::format(
+      "the trainer has '{}' and this daemon '{}' ({}): {}", trainers.describe(), group.optimizer.describe(),
+      difference,
+      takes ? "this daemon has a model already; give the trainer its optimizer, or start a daemon with "
+              "other data"
+            : "make them equal, or remove `optimizer` from the daemon's configuration, so that the "
+              "trainer's applies");
 }
 
 }  // namespace
@@ -55,22 +47,11 @@ Status agree(const Optimizer& trainers, const std::vector<GroupConfig>& groups) 
 Status checkTrainersOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups) {
   if (trainers.empty()) return {};
   PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(trainers));
-  PSD_RETURN_IF_ERROR(agree(optimizer, groups));
-  for (const GroupConfig& group : groups) {
-    if (optimizer.slotCount() <= group.optimizer.slotCount()) continue;
-    return {ErrorCode::invalidArgument,
-            fmt::format(
-                "optimizer: the trainer has '{}' and this daemon '{}', without momentum: this daemon has a "
-                "model already; give the trainer its optimizer, or start a daemon with other data",
-                optimizer.describe(), group.optimizer.describe())};
+  const bool takes = takesTrainersOptimizer(groups);
+  for (size_t i = 0; i < groups.size(); i++) {
+    const std::string why = refusal(optimizer, groups[i], takes);
+    if (!why.empty()) return {ErrorCode::invalidArgument, pathOf(groups, i, "optimizer") + ": " + why};
   }
-  return {};
-}
-
-Status adoptTrainersOptimizer(const std::string& trainers, std::vector<GroupConfig>& groups) {
-  if (!takesTrainersOptimizer(groups)) return checkTrainersOptimizer(trainers, groups);
-  PSD_ASSIGN_OR_RETURN(const Optimizer optimizer, parseOptimizer(trainers));
-  adoptOptimizers(groups, std::vector<Optimizer>(groups.size(), optimizer));
   return {};
 }
 

@@ -9,15 +9,11 @@
 
 namespace psd {
 
-/// Optimizers that trainers bring with their model, as the JSON of writeOptimizer(); empty: none.
+/// Optimizers that trainers send with their model, as the JSON of writeOptimizer(); empty: none.
 
-/// Whether a trainer's optimizer is that of the groups. If takesTrainersOptimizer(), pushes bring the
+/// Whether a trainer's optimizer is that of the groups. If takesTrainersOptimizer(), pushes carry the
 /// numbers, so only type and flags must be equal. ErrorCode::invalidArgument names the first difference.
 Status checkTrainersOptimizer(const std::string& trainers, const std::vector<GroupConfig>& groups);
-
-/// Sets the groups' optimizers to the trainer's, if takesTrainersOptimizer(); else as
-/// checkTrainersOptimizer().
-Status adoptTrainersOptimizer(const std::string& trainers, std::vector<GroupConfig>& groups);
 
 /// Whether the groups have these optimizers.
 bool sameOptimizers(const std::vector<GroupConfig>& groups, const std::vector<Optimizer>& optimizers);

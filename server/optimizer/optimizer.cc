@@ -136,7 +136,7 @@ std::vector<double> Optimizer::hyperparameters() const {
 Status Optimizer::checkHyperparameters(std::span<const double> values) const {
   const auto entries = listHyperparameters(*this);
   if (values.size() != entries.size()) {
-    return {ErrorCode::invalidArgument, "a push brings " + std::to_string(values.size()) +
+    return {ErrorCode::invalidArgument, "a push carries " + std::to_string(values.size()) +
                                             " hyperparameters; expected the " +
                                             std::to_string(entries.size()) + " of " + std::string(name())};
   }

@@ -236,8 +236,8 @@ kj::Promise<void> RoundUpdater::removeCreatedRows(WorkPtr work) {
 // --- The update of each block ------------------------------------------------------------------------
 
 uint64_t RoundUpdater::bytesToLog(const Work& work, size_t index) const {
-  const auto brought = hyperparametersOf(*work.round, index);
-  const uint64_t besides = brought ? brought->bytes() : 0;
+  const auto carried = hyperparametersOf(*work.round, index);
+  const uint64_t besides = carried ? carried->bytes() : 0;
   if (index < shards_.size()) return blocks_[index]->range().count * sizeof(float) + besides;
   return work.rows[index - shards_.size()].bytes() + besides;
 }

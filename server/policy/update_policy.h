@@ -68,7 +68,7 @@ struct ShardPush {
   Version basis;            ///< the version the gradient was computed from
   uint32_t samples = 0;     ///< number of samples behind the gradient
   uint32_t localSteps = 0;  ///< local steps taken; 0: it is the gradient of a single step
-  /// Hyperparameters of the step, which the slices bring; null: the optimizer's own.
+  /// Hyperparameters of the step, which the slices carry; null: the optimizer's own.
   std::shared_ptr<const Hyperparameters> hyperparameters;
   SharedAverage shares;  ///< other trainers whose gradients are in the average; set by the policy
   uint64_t total = 0;    ///< elements (or rows) of the part, as declared by the trainer; for a Shard: all

@@ -231,8 +231,8 @@ Status PushLedger::checkConsistent(const SliceHead& slice) const {
     return badSlice(slice, fmt::format("the part has {} in total; an earlier slice says {}", slice.total,
                                        part->push.total));
   }
-  const auto& brought = part->push.hyperparameters;
-  if (!brought != !slice.hyperparameters || (brought && *brought != *slice.hyperparameters)) {
+  const auto& carried = part->push.hyperparameters;
+  if (!carried != !slice.hyperparameters || (carried && *carried != *slice.hyperparameters)) {
     return badSlice(slice, "its hyperparameters are not those of an earlier slice");
   }
   if (part->push.arrived.overlaps(slice.offset, slice.count)) {

@@ -109,7 +109,7 @@ kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   const SliceHead& head = slice.head;
-  const auto checkBrought = [&]() -> Status {
+  const auto checkCarried = [&]() -> Status {
     if (!head.hyperparameters) return {};
     if (!takesTrainersOptimizer(home_->config().groups)) return hyperparametersRefused();
     return checkHyperparameters(*model_, head.shard, *head.hyperparameters);
@@ -118,11 +118,11 @@ Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
     const RowIds rows = slice.rows->view();
     PSD_RETURN_IF_ERROR(
         checkRows(*model_, limits, head.shard, rows, slice.gradient.size(), head.offset, head.total));
-    PSD_RETURN_IF_ERROR(checkBrought());
+    PSD_RETURN_IF_ERROR(checkCarried());
     return checkRowGradient(*model_, head.shard, head.offset, rows, slice.gradient);
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, head.shard, head.offset, head.count, head.total));
-  PSD_RETURN_IF_ERROR(checkBrought());
+  PSD_RETURN_IF_ERROR(checkCarried());
   if (slice.ring) return {};  // checked after the copy
   return checkGradient(*model_, slice.head.shard, slice.head.offset, slice.gradient);
 }

@@ -126,8 +126,8 @@ class Update {
 
   void samples(uint32_t count) { push_.samples = count; }
   void localSteps(uint32_t count) { push_.localSteps = count; }
-  void hyperparameters(std::shared_ptr<const Hyperparameters> brought) {
-    push_.hyperparameters = std::move(brought);
+  void hyperparameters(std::shared_ptr<const Hyperparameters> carried) {
+    push_.hyperparameters = std::move(carried);
   }
 
  private:

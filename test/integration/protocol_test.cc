@@ -286,8 +286,8 @@ TEST_CASE("Protocol: hyperparameters that cannot be") {
   RawTrainer trainer(io, server, 0, 1);
   trainer.initializeZeros();
   const std::vector<double> set{0.5, 0, 0, 0};
-  const auto push = [&](const Hyperparameters& brought) {
-    return trainer.push({.hyperparameters = &brought}, ones(1008));
+  const auto push = [&](const Hyperparameters& carried) {
+    return trainer.push({.hyperparameters = &carried}, ones(1008));
   };
   checkRefused(push({{set}, {}}), ErrorCode::badSlice, "0 runs of 1 sets");
   checkRefused(push({{set}, {{1008, 0}, {2000, 0, false}}}), ErrorCode::badSlice, "at most 1 runs");

@@ -76,7 +76,7 @@ class PythonReaders(line_clients.LineTest):
     def test_what_only_trainers_use_is_refused_to_a_reader(self):
         daemon = self.daemon()
         self.joined(daemon)
-        for options in ({"codec": "bf16"}, {"connections": 2}, {"accept_lost_rows": True}):
+        for options in ({"codec": "bf16"}, {"connections": 2}, {"accept_lost_rows": True}, {"optimizer": "{}"}):
             with self.subTest(options), self.assertRaisesRegex(psd.InvalidArgument, f"client with {next(iter(options))}=…, which only a trainer uses"):
                 self.client(daemon, **options).observe(LINE)
         self.client(daemon, codec="none", pull_codec="none").observe(LINE)

@@ -282,13 +282,18 @@ void RpcClient::sendDue() {
   }
 }
 
-Result<AssignedSamples> RpcClient::takeSamples(const SamplesRequest& request) {
-  if (!lock_.awaitChange([this] { return !isTakingSamples_; })) return waitEndedError();
-  isTakingSamples_ = true;
-  auto assigned = takeSamplesAlone(request);
-  isTakingSamples_ = false;
+template <class Call>
+auto RpcClient::oneAtATime(bool& isCalling, const Call& call) -> decltype(call()) {
+  if (!lock_.awaitChange([&isCalling] { return !isCalling; })) return waitEndedError();
+  isCalling = true;
+  auto answer = call();
+  isCalling = false;
   lock_.changed();
-  return assigned;
+  return answer;
+}
+
+Result<AssignedSamples> RpcClient::takeSamples(const SamplesRequest& request) {
+  return oneAtATime(isTakingSamples_, [&] { return takeSamplesAlone(request); });
 }
 
 Result<AssignedSamples> RpcClient::takeSamplesAlone(const SamplesRequest& request) {
@@ -368,12 +373,7 @@ Result<std::vector<std::string>> RpcClient::ask(
 }
 
 Result<std::vector<std::string>> RpcClient::status() {
-  if (!lock_.awaitChange([this] { return !isReadingStatus_; })) return waitEndedError();
-  isReadingStatus_ = true;
-  auto answer = ask(readStatus);
-  isReadingStatus_ = false;
-  lock_.changed();
-  return answer;
+  return oneAtATime(isReadingStatus_, [&] { return ask(readStatus); });
 }
 
 Result<std::vector<std::string>> RpcClient::set(const std::string& assignment) {

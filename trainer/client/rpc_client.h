@@ -160,6 +160,10 @@ class RpcClient final : public MovableClient,
       const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work);
   /// Whether this client has neither joined nor observed.
   bool onlyConnects() const { return !session_.hasTrainer() && !session_.reads(); }
+  /// Makes a call that the daemon allows one of, after that of another thread. `isCalling`: whether one is
+  /// made.
+  template <class Call>
+  auto oneAtATime(bool& isCalling, const Call& call) -> decltype(call());
   /// Waits for samples_. If the wait is ended, the call stays.
   Result<AssignedSamples> awaitSamples();
   /// takeSamples(), by one thread at a time.

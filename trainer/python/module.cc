@@ -183,7 +183,7 @@ void bindJoinInfo(nb::module_& m) {
               "The model's optimizer, as JSON in the form of the configuration's key; '': trainers take "
               "local steps.")
       .def_ro("takes_hyperparameters", &JoinInfo::takesHyperparameters,
-              "Whether pushes may bring hyperparameters, since the configuration has no optimizer.")
+              "Whether pushes may carry hyperparameters, since the configuration has no optimizer.")
       .def("__repr__", [](const JoinInfo& info) { return describe(info); });
 }
 

@@ -156,7 +156,7 @@ struct JoinInfo {
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
   std::string optimizer;              ///< of the model, as JSON in the form of the configuration's key
-  bool takesHyperparameters = false;  ///< whether pushes may bring hyperparameters
+  bool takesHyperparameters = false;  ///< whether pushes may carry hyperparameters
 };
 
 /// sum = the larger of the two, element by element.

@@ -10,7 +10,7 @@
 
 namespace psd {
 
-/// Hyperparameters that a push brings for a shard; null: none.
+/// Hyperparameters that a push carries for a shard; null: none.
 inline const Hyperparameters* hyperparametersOf(const PushRequest& push, const Slice& slice) {
   return push.ofBlock ? &(*push.ofBlock)[slice.shard.value] : nullptr;
 }
@@ -32,8 +32,8 @@ inline void describe(schema::PushHead::Builder head, const PushRequest& push, co
   head.setLocalSteps(push.localSteps);
   head.setParts(push.parts);
   head.setTotal(slice.total);
-  if (const auto* const brought = hyperparametersOf(push, slice)) {
-    wire::writeHyperparameters(*brought, head.initHyperparameters());
+  if (const auto* const carried = hyperparametersOf(push, slice)) {
+    wire::writeHyperparameters(*carried, head.initHyperparameters());
   }
 }
 

@@ -222,7 +222,8 @@ class Client:
                                               window=window, chunk=chunk, on_event=on_event, token=token, token_file=token_file,
                                               tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
-        self._trainer_options = {"codec": codec not in ("", "none"), "connections": connections != 1, "accept_lost_rows": bool(accept_lost_rows)}
+        self._trainer_options = {"codec": codec not in ("", "none"), "connections": connections != 1, "accept_lost_rows": bool(accept_lost_rows),
+                                 "optimizer": bool(optimizer)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the
@@ -250,7 +251,7 @@ class Client:
         """Reads without joining as a trainer, in `pull_codec` or else float32. `model` None: the daemon's, which `model` of
         the client then is. `wait`: for how many seconds to wait while the model has no values; None: NotReady at once. When
         the connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
-        options that only trainers use: `codec`, `connections` and `accept_lost_rows`."""
+        options that only trainers use: `codec`, `connections`, `accept_lost_rows` and `optimizer`."""
         for option, given in self._trainer_options.items():
             if given:
                 raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers push "

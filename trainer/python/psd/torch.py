@@ -60,7 +60,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     Made of an optimizer of torch.optim, such as `torch.optim.AdamW(model.parameters(), lr=3e-4)`, its type and numbers
     are the daemon's, unless the daemon's configuration has an optimizer. `param_groups` are those of that optimizer: the
-    program and its schedulers write them, and each push brings their numbers. Made of a module, the daemon's
+    program and its schedulers write them, and each push carries their numbers. Made of a module, the daemon's
     configuration determines the optimizer.
 
     The optimizer's parameters that require a gradient at construction are the daemon's model, by name and shape; they

@@ -1,4 +1,4 @@
-// Hyperparameters that pushes bring: their runs, their ranges, and the steps that they make.
+// Hyperparameters that pushes carry: their runs, their ranges, and the steps that they make.
 
 #include <cmath>
 #include <functional>
@@ -45,7 +45,7 @@ TEST_CASE("a push's hyperparameters are in the ranges of the configuration") {
     return optimizer.checkHyperparameters(values).message();
   };
   PSD_REQUIRE_OK(adam.checkHyperparameters(std::vector<double>{0, 0, 0, 1e-8, 0}));
-  CHECK(why(adam, {0.1, 0.9}) == "a push brings 2 hyperparameters; expected the 5 of adamw");
+  CHECK(why(adam, {0.1, 0.9}) == "a push carries 2 hyperparameters; expected the 5 of adamw");
   CHECK(why(adam, {-1, 0.9, 0.9, 1e-8, 0}) == "a push's lr must be from 0 to 1e+06, not -1");
   CHECK(why(adam, {0.1, 0.9, 1, 1e-8, 0}) == "a push's betas[1] must be from 0 to below 1, not 1");
   CHECK(why(adam, {NAN, 0.9, 0.9, 1e-8, 0}) == "a push's lr must be from 0 to 1e+06, not nan");
