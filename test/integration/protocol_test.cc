@@ -294,7 +294,7 @@ TEST_CASE("Protocol: hyperparameters that cannot be") {
   checkRefused(push({{set}, {{1008, 0}}}), ErrorCode::badSlice, "they cover 1008 of 2000");
   checkRefused(push({{set}, {{2016, 0}}}), ErrorCode::badSlice, "a run from 0 to 2016 of 2000");
   checkRefused(push({{set}, {{2000, 1}}}), ErrorCode::badSlice, "a run has set 1, and there are 1");
-  checkRefused(push({{{0.5, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "brings 3 hyperparameters");
+  checkRefused(push({{{0.5, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "carries 3 hyperparameters");
   checkRefused(push({{{0.5, 0.9, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "momentum must be 0");
   checkRefused(push({{{INFINITY, 0, 0, 0}}, {{2000, 0}}}), ErrorCode::invalidArgument, "a push's lr");
   const Hyperparameters right{{set}, {{2000, 0}}}, other{{{0.25, 0, 0, 0}}, {{2000, 0}}};
