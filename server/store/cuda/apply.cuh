@@ -38,7 +38,7 @@ struct DeviceSlice {
   std::optional<DeviceChange> change = {};  ///< empty: unchanged gradients
 };
 
-/// Queues one optimizer step: a kernel for each run of hyperparameters, one if the push brings none, that
+/// Queues one optimizer step: a kernel for each run of hyperparameters, one if the push carries none, that
 /// reads and writes every value once. A gradient in a code has one run. Kernels of other streams may access
 /// the same weights (Hogwild!).
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
