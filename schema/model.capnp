@@ -5,7 +5,12 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
-enum DType { f32 @0; }
+enum DType {
+  # Of the elements of a tensor as values and gradients travel. The daemon computes with float32.
+  f32 @0;
+  bf16 @1;   # bfloat16
+  f16 @2;    # IEEE 754 binary16
+}
 
 struct TensorSpec {
   name @0 :Text;
@@ -47,7 +52,7 @@ struct ModelSpec {
 
 struct ShardRange {
   begin @0 :UInt64;   # first element in the arena
-  count @1 :UInt64;   # elements; never 0
+  count @1 :UInt64;   # elements, all of one dtype; never 0
 }
 
 struct RowShard {

@@ -123,7 +123,7 @@ interface Reading {
 
   observe @0 (model :ModelSpec, pullCodec :Text) -> ObserveResult;
   # Reads the model without being a trainer. An empty model matches any. `pullCodec` selects the encoding of parameters
-  # as in Training.join; empty: float32. invalidArgument: it is not allowed here. notReady: the model has no values yet.
+  # as in Training.join; empty: their dtype. invalidArgument: it is not allowed here. notReady: the model has no values yet.
 
   ping @1 () -> ();
   # Does nothing. Its round trip is the lower bound of any call's.
@@ -233,7 +233,7 @@ struct ObserveResult {
       reader @0 :Reader;
       access @1 :ModelAccess;
       model @2 :ModelSpec;
-      pullCodec @4 :Text;   # codec of pulls, with all options, as requested; empty: float32, from an older daemon too
+      pullCodec @4 :Text;   # codec of pulls, with all options, as requested; empty: each tensor's dtype, from an older daemon too
     }
     error @3 :Error;
   }
@@ -246,10 +246,10 @@ interface Reader {
            deltas :Bool, view :UInt64, held :UInt64) -> PullResult;
   # One slice of one shard. `offset` is relative to the shard's begin. Slices with one `pull` number belong together:
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers rise; a
-  # new number ends the previous pull. `codec`: empty for float32, else the name of the codec agreed in join() or
-  # observe(). `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the view, the newest
-  # values that all delta-pulling trainers share. `view` and `held` name what the caller holds of exactly this slice:
-  # view and version of the previous answer; 0: nothing.
+  # new number ends the previous pull. `codec`: empty for the dtype of the shard, else the name of the codec agreed in
+  # join() or observe(). `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the
+  # view, the newest values that all delta-pulling trainers share. `view` and `held` name what the caller holds of
+  # exactly this slice: view and version of the previous answer; 0: nothing.
 
   pullRows @1 (pull :UInt64, shard :UInt32, first :UInt64, runs :List(RowRun), ids :Data, codec :Text) -> RowsResult;
   # Rows of one row shard, by id. `ids`: 8 bytes each, little-endian; the tables follow one another as in `runs`. Their
@@ -277,7 +277,7 @@ struct PullResult {
       shard @1 :UInt32;
       offset @2 :UInt64;
       version @3 :UInt64;   # updates that the shard had applied
-      values @4 :Data;      # count × float32, little-endian, or bytes of the requested codec
+      values @4 :Data;      # count values of the shard's dtype, little-endian, or bytes of the requested codec
       view @6 :UInt64;      # with `deltas`: the view of these values and of later differences to them. 0: none; the caller
                             # must not hold them
       content @7 :PulledValues;
@@ -313,7 +313,8 @@ interface Trainer extends(Reader) {
   # ended session are refused with sessionEnded.
 
   initialize @0 (shard :UInt32, offset :UInt64, values :Data) -> (status :Acknowledgement);
-  # One slice of the initial values, from the initializer (mustInitialize). Every element is sent once.
+  # One slice of the initial values, in the dtype of the shard, from the initializer (mustInitialize). Every element is
+  # sent once.
 
   initialized @1 (step :UInt64) -> (status :Acknowledgement);
   # All initial values are sent. badSlice: some element is missing. `step`: the newest step whose push the trainer
@@ -324,8 +325,8 @@ interface Trainer extends(Reader) {
   # A session may have one such call outstanding; a second one is refused with invalidArgument.
 
   push @3 (head :PushHead, gradient :Data, codec :Text, count :UInt32) -> PushResult;
-  # One slice of one gradient. `gradient` holds float32, or `count` values encoded with the codec agreed in join(),
-  # `codec`. The slices of a shard come in any order and do not overlap. Together they cover the shard, which completes
+  # One slice of one gradient. `gradient` holds values of the shard's dtype, or `count` values encoded with the codec
+  # agreed in join(), `codec`. The slices of a shard come in any order and do not overlap. Together they cover the shard, which completes
   # the shard's part of the gradient. All of them name one `basis`. The gradient is complete when `parts` parts are
   # complete.
   # `step` rises with every gradient. A larger step drops the unfinished parts of the previous gradient: with several

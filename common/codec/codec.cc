@@ -76,6 +76,14 @@ const Codec* findDecoder(std::string_view name) {
   return nullptr;
 }
 
+const Codec* codecOf(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return findDecoder(Bf16::kName);
+    case DType::f16: return findDecoder(Fp16::kName);
+    default: return nullptr;
+  }
+}
+
 std::vector<std::string_view> codecNames() {
   std::vector<std::string_view> names;
   for (const CodecEntry& entry : kCodecList) names.push_back(entry.name);

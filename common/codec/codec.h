@@ -12,6 +12,7 @@
 #include "common/codec/dense.h"
 #include "common/status/status.h"
 #include "common/text/named_options.h"
+#include "common/types/model_spec.h"
 
 namespace psd {
 
@@ -98,6 +99,8 @@ class CodecOptions : public NamedOptions {
 Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec);
 /// The decoder of the codec with that name, independent of its options; null if there is none.
 const Codec* findDecoder(std::string_view name);
+/// The codec whose encoding is the elements of a 16-bit dtype, rounded to nearest even; null for others.
+const Codec* codecOf(DType dtype);
 /// The names of all codecs, in the order of the list, and of those that suit parameters.
 std::vector<std::string_view> codecNames();
 std::vector<std::string_view> parameterCodecNames();

@@ -21,7 +21,7 @@ void cut(const GroupRun& run, uint64_t count, std::vector<ShardRange>& shards) {
     const uint64_t endGrain = grains / count * (i + 1) + grains % count * (i + 1) / count;
     const uint64_t end = std::min(run.count, endGrain * kLayoutGrainElements);
     const ShardId id{static_cast<uint32_t>(shards.size())};
-    shards.push_back({id, runBegin + begin, end - begin, run.group});
+    shards.push_back({id, runBegin + begin, end - begin, run.group, run.dtype});
     begin = end;
   }
 }
@@ -83,6 +83,20 @@ Status ShardPlan::validate() const {
               "shard " + std::to_string(i) + " of the plan does not start where the previous one ends"};
     }
     end += shard.count;
+  }
+  return {};
+}
+
+Status ShardPlan::readDtypes(const ModelSpec& model) {
+  const ModelLayout layout(model);
+  for (ShardRange& shard : shards) {
+    const size_t first = layout.tensorAt(shard.begin), last = layout.tensorAt(shard.begin + shard.count - 1);
+    shard.dtype = model.tensors[first].dtype;
+    for (size_t i = first + 1; i <= last; i++) {
+      if (model.tensors[i].dtype == shard.dtype) continue;
+      return {ErrorCode::protocolMismatch,
+              "shard " + std::to_string(shard.id.value) + " has tensors of several dtypes"};
+    }
   }
   return {};
 }

@@ -6,22 +6,25 @@
 
 #include "common/status/status.h"
 #include "common/types/ids.h"
+#include "common/types/model_spec.h"
 
 namespace psd {
 
-/// One shard: a contiguous range of the arena, in elements.
+/// One shard: a contiguous range of the arena, in elements of one dtype.
 struct ShardRange {
   ShardId id;
   uint64_t begin = 0;
   uint64_t count = 0;
   uint32_t group = 0;  ///< parameter group of all its elements; used by the daemon only
+  DType dtype = DType::f32;
   bool operator==(const ShardRange&) const = default;
 };
 
-/// Adjacent elements of one parameter group.
+/// Adjacent elements of one parameter group and dtype.
 struct GroupRun {
   uint64_t count = 0;
   uint32_t group = 0;
+  DType dtype = DType::f32;
 };
 
 /// The division of an arena into shards. Immutable value type; a pure function of its inputs.
@@ -45,6 +48,9 @@ struct ShardPlan {
   /// An Error unless the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
   /// A model that has only embedding tables has no shards.
   Status validate() const;
+  /// Sets the dtype of each shard of a plan that covers the layout of `model`. An Error if a shard has
+  /// elements of several.
+  Status readDtypes(const ModelSpec& model);
 };
 
 /// Number of units into which the space of row id hashes is divided: the unit of a hash is its upper half.

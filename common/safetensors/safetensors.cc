@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/codec/codec.h"
 #include "common/config/json_file.h"
 #include "common/text/text.h"
 
@@ -67,10 +68,29 @@ Result<SafetensorsEntry> readEntry(const std::string& name, const Json& value, u
   return entry;
 }
 
+/// A dtype as the format names it.
+std::string_view fileName(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "F32";
+    case DType::bf16: return "BF16";
+    case DType::f16: return "F16";
+    case DType::u64: return "U64";
+  }
+  return "";
+}
+
+/// The dtype of that name; empty: not one that psd reads.
+std::optional<DType> dtypeOf(std::string_view name, bool integers) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (name == fileName(dtype)) return dtype;
+  }
+  return integers && name == fileName(DType::u64) ? std::optional(DType::u64) : std::nullopt;
+}
+
 /// Why a model cannot contain the tensor; empty if it can.
-std::string unreadable(const TensorSpec& tensor, const SafetensorsEntry& entry, bool integers) {
-  if (entry.dtype != "F32" && !(integers && entry.dtype == "U64")) return "psd reads F32";
-  const Status valid = validateModel({"", {tensor}});
+std::string unreadable(const SafetensorsEntry& entry, std::optional<DType> dtype) {
+  if (!dtype) return "psd reads F32, BF16 and F16";
+  const Status valid = validateModel({"", {{entry.name, *dtype, entry.shape}}});
   return valid.ok() ? std::string() : valid.message();
 }
 
@@ -128,12 +148,13 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
   if (!entries.ok()) return bad(entries.message());
   SafetensorsReader reader;
   for (SafetensorsEntry& entry : *entries) {
-    TensorSpec tensor{entry.name, entry.dtype == "U64" ? DType::u64 : DType::f32, entry.shape};
-    std::string why = unreadable(tensor, entry, takes == Takes::floatsAndIntegers);
+    const std::optional<DType> dtype = dtypeOf(entry.dtype, takes == Takes::floatsAndIntegers);
+    std::string why = unreadable(entry, dtype);
     if (!why.empty()) {
       reader.unread_.push_back({std::move(entry), std::move(why)});
       continue;
     }
+    TensorSpec tensor{entry.name, *dtype, entry.shape};
     reader.places_.emplace(tensor.name, reader.beginBytes_.size());
     reader.beginBytes_.push_back(dataBegin + entry.begin);
     reader.model_.tensors.push_back(std::move(tensor));
@@ -169,7 +190,8 @@ Result<size_t> SafetensorsReader::find(const TensorSpec& tensor) const {
   const std::string in = "in '" + path_ + "'";
   if (const auto index = find(std::string_view(tensor.name))) {
     const TensorSpec& found = model_.tensors[*index];
-    if (found == tensor) return *index;
+    const bool converts = found.dtype != DType::u64 && tensor.dtype != DType::u64;
+    if (found.shape == tensor.shape && (converts || found.dtype == tensor.dtype)) return *index;
     return bad("is " + found.toString() + " " + in);
   }
   const auto unread =
@@ -179,12 +201,33 @@ Result<size_t> SafetensorsReader::find(const TensorSpec& tensor) const {
 }
 
 Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> into) const {
-  return file_->read(beginBytes_[index] + offset * sizeof(float), std::as_writable_bytes(into));
+  const DType dtype = model_.tensors[index].dtype;
+  const uint64_t at = beginBytes_[index] + offset * dtypeBytes(dtype);
+  const Codec* const codec = codecOf(dtype);
+  if (!codec) return file_->read(at, std::as_writable_bytes(into));
+  std::vector<uint16_t> halves(into.size());
+  PSD_RETURN_IF_ERROR(file_->read(at, std::as_writable_bytes(std::span(halves))));
+  codec->decode(std::as_bytes(std::span(halves)), halves.size(), 0, into);
+  return {};
 }
 
 Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<uint64_t> into) const {
   return file_->read(beginBytes_[index] + offset * sizeof(uint64_t), std::as_writable_bytes(into));
 }
+
+namespace {
+
+Status appendValues(WritableFile& file, const TensorSpec& tensor, std::span<const float> values) {
+  const Codec* const codec = codecOf(tensor.dtype);
+  if (!codec) return file.append(std::as_bytes(values));
+  std::vector<std::byte> bytes(codec->encodedBytes(values.size()));
+  if (const Status encoded = codec->encode(values, 0, bytes.data()); !encoded.ok()) {
+    return {encoded.error().code, "tensor " + tensor.toString() + ": " + encoded.message()};
+  }
+  return file.append(bytes);
+}
+
+}  // namespace
 
 Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
                             const std::map<std::string, std::string>& metadata) {
@@ -193,10 +236,9 @@ Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
   uint64_t offset = 0;
   for (const TensorSpec& tensor : model.tensors) {
     uint64_t end = offset + tensor.elementCount() * dtypeBytes(tensor.dtype);
-    appendMember(header, tensor.name,
-                 {{"dtype", tensor.dtype == DType::u64 ? "U64" : "F32"},
-                  {"shape", tensor.shape},
-                  {"data_offsets", {offset, end}}});
+    appendMember(
+        header, tensor.name,
+        {{"dtype", fileName(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}});
     offset = end;
   }
   std::string text = jsonText(header);
@@ -213,7 +255,7 @@ Status writeSafetensors(WritableFile& file, const ModelSpec& model,
     uint64_t written = 0;
     PSD_RETURN_IF_ERROR(source(i, [&](std::span<const float> values) {
       written += values.size();
-      return file.append(std::as_bytes(values));
+      return appendValues(file, model.tensors[i], values);
     }));
     if (written != model.tensors[i].elementCount()) {
       return {ErrorCode::internal, "tensor '" + printable(model.tensors[i].name) +

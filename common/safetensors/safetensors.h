@@ -31,8 +31,9 @@ struct SafetensorsEntry {
 Result<std::vector<SafetensorsEntry>> parseSafetensorsHeader(std::string_view header, uint64_t dataBytes);
 
 /// Reads a .safetensors file: 8 bytes of header length (little-endian), a JSON header, then the tensors'
-/// bytes. It reads F32 tensors, and on request U64; others, empty ones and those whose names are invalid in a
-/// model are only listed. Every error names the file and, if possible, the tensor. Thread-safe once open.
+/// bytes. It reads F32, BF16 and F16 tensors, and on request U64; others, empty ones and those whose names
+/// are invalid in a model are only listed. Every error names the file and, if possible, the tensor.
+/// Thread-safe once open.
 class SafetensorsReader {
  public:
   enum class Takes { floats, floatsAndIntegers };
@@ -40,18 +41,20 @@ class SafetensorsReader {
 
   /// The readable tensors, at least one, in the order of their data in the file.
   const ModelSpec& model() const { return model_; }
-  /// A tensor that cannot be read, and the reason: "psd reads F32".
+  /// A tensor that cannot be read, and the reason: "psd reads F32, BF16 and F16".
   struct Unread {
     SafetensorsEntry entry;
     std::string why;
   };
   const std::vector<Unread>& unread() const { return unread_; }
-  /// "tensor position_ids I64[1,4] is not read: psd reads F32" for the first few; empty if all are read.
+  /// "tensor position_ids I64[1,4] is not read: psd reads F32, BF16 and F16" for the first few; empty if all
+  /// are read.
   std::string describeUnread() const;
   std::optional<size_t> find(std::string_view name) const;
-  /// The index of the tensor with that name, type and shape; modelMismatch if there is none.
+  /// The index of the tensor with that name and shape, of numbers that read() converts; modelMismatch if
+  /// there is none.
   Result<size_t> find(const TensorSpec& tensor) const;
-  /// Reads elements [offset, offset + into.size()) of tensor `index`.
+  /// Reads elements [offset, offset + into.size()) of tensor `index`; of 16 bits, as float32.
   Status read(size_t index, uint64_t offset, std::span<float> into) const;
   Status read(size_t index, uint64_t offset, std::span<uint64_t> into) const;
 
@@ -74,8 +77,9 @@ Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
 using TensorSource =
     std::function<Status(size_t index, const std::function<Status(std::span<const float>)>& sink)>;
 
-/// Writes an f32 model as a .safetensors file, tensors in the model's order. `source` provides each tensor's
-/// values and must deliver exactly its element count.
+/// Writes a model as a .safetensors file, tensors in the model's order. `source` provides each tensor's
+/// values and must deliver exactly its element count; they are rounded to its dtype. ErrorCode::nonFinite,
+/// which names the tensor, if a value is beyond the range of f16.
 Status writeSafetensors(WritableFile& file, const ModelSpec& model,
                         const std::map<std::string, std::string>& metadata, const TensorSource& source);
 

@@ -31,8 +31,14 @@ class ModelLayout {
   /// Index of the tensor that holds an arena element (padding belongs to the preceding tensor).
   size_t tensorAt(uint64_t element) const;
 
+  /// Where an element lies, in bytes, in an arena whose elements have their tensors' dtypes, padding
+  /// included: of totalElements(), its size. A multiple of 32 at the begin of a tensor.
+  uint64_t byteAt(uint64_t element) const;
+
  private:
   std::vector<TensorPlace> places_;
+  std::vector<uint64_t> bytes_;  // of the begin of each tensor
+  std::vector<uint64_t> elementBytes_;
   uint64_t totalElements_ = 0;
 };
 

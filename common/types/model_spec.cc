@@ -89,16 +89,29 @@ std::string differenceOf(const std::string& kind, const std::vector<Spec>& mine,
 std::string_view dtypeName(DType dtype) {
   switch (dtype) {
     case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::f16: return "f16";
     case DType::u64: return "u64";
   }
   return "unknown";
 }
 
-uint64_t dtypeBytes(DType dtype) { return dtype == DType::u64 ? sizeof(uint64_t) : sizeof(float); }
+uint64_t dtypeBytes(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return sizeof(float);
+    case DType::bf16:
+    case DType::f16: return sizeof(uint16_t);
+    case DType::u64: return sizeof(uint64_t);
+  }
+  return 0;
+}
 
 Result<DType> parseDType(std::string_view name) {
-  if (name == "f32") return DType::f32;
-  return Error{ErrorCode::invalidArgument, "unknown dtype '" + printable(name) + "'; psd stores f32"};
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (name == dtypeName(dtype)) return dtype;
+  }
+  return Error{ErrorCode::invalidArgument,
+               "unknown dtype '" + printable(name) + "'; a tensor is f32, bf16 or f16"};
 }
 
 uint64_t TensorSpec::elementCount() const {
@@ -159,6 +172,10 @@ uint64_t ModelSpec::parameterCount() const {
   uint64_t count = 0;
   for (const TensorSpec& tensor : tensors) count += tensor.elementCount();
   return count;
+}
+
+bool ModelSpec::isFloat32() const {
+  return std::ranges::all_of(tensors, [](const TensorSpec& tensor) { return tensor.dtype == DType::f32; });
 }
 
 Status validateModel(const ModelSpec& model) {

@@ -12,11 +12,13 @@
 
 namespace psd {
 
-/// Element type of a tensor. Models use f32 only; u64 is for ids and counts in files.
-enum class DType : uint8_t { f32, u64 };
+/// Element type of a tensor. u64 is for ids and counts in files, and not for models.
+enum class DType : uint8_t { f32, bf16, f16, u64 };
+/// Bytes of an element.
 uint64_t dtypeBytes(DType dtype);
 
 std::string_view dtypeName(DType dtype);
+/// The dtype of a model's tensor by its name: "f32", "bf16" or "f16".
 Result<DType> parseDType(std::string_view name);
 
 /// One dense parameter tensor. Immutable value type once built.
@@ -73,6 +75,8 @@ struct ModelSpec {
   /// Sum of the tensors' element counts, without layout padding. Table rows are not counted, since their
   /// number changes.
   uint64_t parameterCount() const;
+  /// Whether every tensor is float32.
+  bool isFloat32() const;
 };
 
 /// Largest number of partitions of a model.

@@ -21,11 +21,14 @@ constexpr size_t kErrorBytesMax = 4096;
 static_assert(static_cast<uint16_t>(schema::ErrorCode::STANDBY) == static_cast<uint16_t>(ErrorCode::standby),
               "schema::ErrorCode lists the codes of psd::ErrorCode up to standby, in the same order");
 
+static_assert(static_cast<uint16_t>(schema::DType::F16) == static_cast<uint16_t>(DType::f16),
+              "schema::DType lists the dtypes of psd::DType up to f16, in the same order");
+
 void writeTensors(const std::vector<TensorSpec>& tensors, capnp::List<schema::TensorSpec>::Builder out) {
   for (kj::uint i = 0; i < out.size(); i++) {
     const TensorSpec& tensor = tensors[i];
     out[i].setName(tensor.name.c_str());
-    out[i].setDtype(schema::DType::F32);
+    out[i].setDtype(static_cast<schema::DType>(tensor.dtype));
     auto shape = out[i].initShape(static_cast<kj::uint>(tensor.shape.size()));
     for (kj::uint d = 0; d < shape.size(); d++) shape.set(d, tensor.shape[d]);
   }
@@ -43,9 +46,11 @@ Status readTensors(capnp::List<schema::TensorSpec>::Reader in, std::vector<Tenso
     if (shape.size() > kRankMax) {
       return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
     }
-    if (tensor.getDtype() != schema::DType::F32) {
-      return bad("tensor '" + printable(spec.name) + "' has a dtype unknown to this version; psd stores f32");
+    if (tensor.getDtype() > schema::DType::F16) {
+      return bad("tensor '" + printable(spec.name) +
+                 "' has a dtype unknown to this version; a tensor is f32, bf16 or f16");
     }
+    spec.dtype = static_cast<DType>(tensor.getDtype());
     for (uint64_t size : shape) spec.shape.push_back(size);
     out.push_back(std::move(spec));
   }

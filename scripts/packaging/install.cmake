@@ -56,6 +56,7 @@ set(PSD_PUBLIC_HEADERS
   common/types/row_ids.h
   common/types/row_initial.h
   common/types/samples.h
+  trainer/client/api/arena_values.h
   trainer/client/api/client.h
   trainer/client/api/ring_blocks.h
   trainer/client/api/row_batch.h

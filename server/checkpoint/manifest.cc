@@ -383,15 +383,20 @@ Status checkRowShards(const Manifest& manifest) {
   return {};
 }
 
-Status checkPlan(const Manifest& manifest) {
+/// Checks the shards, and sets their dtypes.
+Status checkPlan(Manifest& manifest) {
   PSD_RETURN_IF_ERROR(validateModel(manifest.model));
   ShardPlan plan;
   for (const ManifestShard& shard : manifest.shards) plan.shards.push_back(shard.range);
   PSD_RETURN_IF_ERROR(plan.validate());
   const uint64_t elements = ModelLayout(manifest.model).totalElements();
-  if (plan.totalElements() == elements) return checkRowShards(manifest);
-  return {ErrorCode::invalidArgument, "the shards hold " + std::to_string(plan.totalElements()) +
-                                          " elements, the model has " + std::to_string(elements)};
+  if (plan.totalElements() != elements) {
+    return {ErrorCode::invalidArgument, "the shards hold " + std::to_string(plan.totalElements()) +
+                                            " elements, the model has " + std::to_string(elements)};
+  }
+  PSD_RETURN_IF_ERROR(plan.readDtypes(manifest.model));
+  for (size_t i = 0; i < plan.shards.size(); i++) manifest.shards[i].range = plan.shards[i];
+  return checkRowShards(manifest);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "server/client/live_pull.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "common/codec/codec.h"
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
 
@@ -33,6 +35,7 @@ class LivePull {
  private:
   struct Piece {
     uint32_t shard = 0;
+    DType dtype = DType::f32;
     uint64_t offset = 0, count = 0, at = 0;  // `at`: offset in the arena
   };
 
@@ -43,16 +46,16 @@ class LivePull {
     const uint64_t most = std::min(kSliceElements, access.getSliceElementsMax());
     if (most == 0) return {ErrorCode::protocolMismatch, "the daemon sends no slices"};
     model_.values.resize(total);
-    uint32_t number = 0;
-    for (auto shard : access.getShards()) {
-      if (shard.getBegin() > total || shard.getCount() > total - shard.getBegin()) {
-        return {ErrorCode::protocolMismatch, "the daemon's shards do not fit its model"};
+    PSD_ASSIGN_OR_RETURN(ShardPlan plan, wire::readPlan(access.getShards()));
+    if (plan.totalElements() != total) {
+      return {ErrorCode::protocolMismatch, "the daemon's shards do not fit its model"};
+    }
+    PSD_RETURN_IF_ERROR(plan.readDtypes(model_.spec));
+    for (const ShardRange& shard : plan.shards) {
+      for (uint64_t offset = 0; offset < shard.count; offset += most) {
+        pieces_.push_back({shard.id.value, shard.dtype, offset, std::min(most, shard.count - offset),
+                           shard.begin + offset});
       }
-      for (uint64_t offset = 0; offset < shard.getCount(); offset += most) {
-        pieces_.push_back(
-            {number, offset, std::min(most, shard.getCount() - offset), shard.getBegin() + offset});
-      }
-      number++;
     }
     return {};
   }
@@ -74,9 +77,16 @@ class LivePull {
 
   Status take(const Piece& piece, schema::PullResult::Reader answer) {
     if (answer.isError()) return wire::readError(answer.getError());
-    PSD_ASSIGN_OR_RETURN(const std::span<const float> values, wire::floatsIn(answer.getSlice().getValues()));
-    if (values.size() != piece.count) return {ErrorCode::protocolMismatch, "a slice has the wrong length"};
-    std::copy(values.begin(), values.end(), model_.values.begin() + static_cast<std::ptrdiff_t>(piece.at));
+    const auto bytes = wire::bytesIn(answer.getSlice().getValues());
+    if (bytes.size() != piece.count * dtypeBytes(piece.dtype)) {
+      return {ErrorCode::protocolMismatch, "a slice has the wrong length"};
+    }
+    const std::span<float> values(model_.values.data() + piece.at, piece.count);
+    if (const Codec* const codec = codecOf(piece.dtype)) {
+      codec->decode(bytes, piece.count, 0, values);
+    } else {
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+    }
     return {};
   }
 

@@ -18,8 +18,14 @@ std::vector<TensorSpec> readTensors(ConfigReader& in) {
                    tensor.shape, {{"items", {{"minimum", 1}}}});
     entry.require("name", "is needed");
     entry.require("shape", "is needed, as [128, 784]; [] is a scalar");
-    entry.choice<DType>({"dtype", "Type of an element."}, tensor.dtype,
-                        {{dtypeName(DType::f32), DType::f32}});
+    entry.choice<DType>(
+        {"dtype",
+         "Type of an element where it travels: float32, bfloat16 or half precision. The daemon "
+         "computes with float32."},
+        tensor.dtype,
+        {{dtypeName(DType::f32), DType::f32},
+         {dtypeName(DType::bf16), DType::bf16},
+         {dtypeName(DType::f16), DType::f16}});
   }
   return tensors;
 }

@@ -208,11 +208,14 @@ Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, 
   if (!gradient.codec()) return checkFinite(model, shard, offset, gradient.values());
   const Status status = gradient.codec()->check(gradient.bytes(), gradient.size());
   if (status.ok()) return {};
+  return notEncoded(model, shard, offset, gradient.size(), status.error());
+}
+
+Error notEncoded(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count,
+                 const Error& why) {
   const ParameterStore& store = *model.store;
-  return {status.error().code,
-          fmt::format("{}: {}",
-                      describeTensors(store, store.shard(shard).range().begin + offset, gradient.size()),
-                      status.message())};
+  const uint64_t begin = store.shard(shard).range().begin + offset;
+  return {why.code, fmt::format("{}: {}", describeTensors(store, begin, count), why.message)};
 }
 
 Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first, const RowIds& rows,

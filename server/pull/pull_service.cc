@@ -101,10 +101,13 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
   auto values =
       reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, request.offset, request.count);
   return values.attach(holdWaitCounter(), markInProgress(request.shard, reading))
-      .then([this, codec](Result<PullAnswer> answer) -> Result<PulledSlice> {
+      .then([this, request, codec](Result<PullAnswer> answer) -> Result<PulledSlice> {
         if (!answer.ok()) return answer.error();
-        PSD_ASSIGN_OR_RETURN(SliceEncoder::Encoded sent, encoded(answer->view, codec));
-        return PulledSlice{answer->version, sent.bytes, std::move(sent.owner)};
+        const DType dtype = model_->store->shard(request.shard).range().dtype;
+        auto sent = encoded(answer->view, codec ? codec : codecOf(dtype));
+        if (!sent.ok())
+          return notEncoded(*model_, request.shard, request.offset, request.count, sent.error());
+        return PulledSlice{answer->version, sent->bytes, std::move(sent->owner)};
       });
 }
 

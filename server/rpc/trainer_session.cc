@@ -70,12 +70,7 @@ kj::Promise<void> TrainerSession::pullRows(PullRowsContext context) {
 
 kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
   auto params = context.getParams();
-  const auto values = wire::floatsIn(params.getValues());
-  if (!values.ok()) {
-    acknowledge(context, service_->refused(values.error()).answer.status());
-    return kj::READY_NOW;
-  }
-  return service_->initialize(params.getShard(), params.getOffset(), *values)
+  return service_->initialize(params.getShard(), params.getOffset(), wire::bytesIn(params.getValues()))
       .then([context](const Status& status) mutable { acknowledge(context, status); });
 }
 

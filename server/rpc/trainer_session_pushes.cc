@@ -56,10 +56,8 @@ kj::Promise<void> releasesParams(Context context, bool here, std::shared_ptr<con
 
 Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushParams::Reader params) const {
   const std::string_view codec = wire::textIn(params.getCodec());
-  if (codec.empty()) {
-    PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
-    return Gradient(values);
-  }
+  if (codec.empty())
+    return service_->valuesOf(params.getHead().getShard(), wire::bytesIn(params.getGradient()));
   return service_->gradientOf(codec, wire::bytesIn(params.getGradient()), params.getCount());
 }
 

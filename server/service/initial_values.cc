@@ -10,20 +10,26 @@ namespace psd {
 InitialValues::InitialValues(EventLoop& loop, std::shared_ptr<ServedModel> model)
     : loop_(loop), model_(std::move(model)) {}
 
-Status InitialValues::check(uint32_t shard, uint64_t offset, std::span<const float> values) {
+Status InitialValues::check(uint32_t shard, uint64_t offset, const Gradient& values) {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.config().limits, shard, offset, values.size()));
-  PSD_RETURN_IF_ERROR(checkFinite(*model_, shard, offset, values));
+  PSD_RETURN_IF_ERROR(checkGradient(*model_, shard, offset, values));
   if (arrived_.empty()) arrived_.resize(model_->store->shardCount());
   if (arrived_[shard].add(offset, values.size())) return {};
   return {ErrorCode::badSlice,
           fmt::format("initial values for element {} of shard {} were sent twice", offset, shard)};
 }
 
-kj::Promise<Status> InitialValues::write(uint32_t shardIndex, uint64_t offset,
-                                         std::span<const float> values) {
-  if (Status status = check(shardIndex, offset, values); !status.ok()) {
+kj::Promise<Status> InitialValues::write(uint32_t shardIndex, uint64_t offset, const Gradient& encoded) {
+  if (Status status = check(shardIndex, offset, encoded); !status.ok()) {
     countRefusal(loop_.environment().counters, status.error());
     return status;
+  }
+  std::vector<float> decoded;
+  std::span<const float> values = encoded.values();
+  if (encoded.codec()) {
+    decoded.resize(encoded.size());
+    encoded.codec()->decode(encoded.bytes(), encoded.size(), 0, decoded);
+    values = decoded;
   }
   Shard& shard = model_->store->shard(shardIndex);
   // Synchronous writes delay nothing: the calls of this trainer take effect in order.
@@ -34,7 +40,7 @@ kj::Promise<Status> InitialValues::write(uint32_t shardIndex, uint64_t offset,
                                 shard.storage().write(loop_.laneFor(model_, shard), offset, values,
                                                       std::move(done));
                               })
-      .then([this, later](Status status) {
+      .then([this, later, decoded = std::move(decoded)](Status status) {
         if (later) written(status);
         return status;
       });

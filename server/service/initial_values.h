@@ -6,6 +6,7 @@
 
 #include "common/types/range_set.h"
 #include "server/loop/event_loop.h"
+#include "server/store/gradient.h"
 
 namespace psd {
 
@@ -17,14 +18,14 @@ class InitialValues {
 
   /// Writes one slice into the model. ErrorCode::badSlice if it lies in no shard or repeats values,
   /// ErrorCode::nonFinite. `values` must stay valid until it resolves.
-  kj::Promise<Status> write(uint32_t shard, uint64_t offset, std::span<const float> values);
+  kj::Promise<Status> write(uint32_t shard, uint64_t offset, const Gradient& values);
   /// Resolves when every received slice is in the model or has failed; nothing if that is already so.
   kj::Maybe<kj::Promise<void>> whenWritten();
   /// Whether all values are in the model; call after whenWritten().
   Status complete() const;
 
  private:
-  Status check(uint32_t shard, uint64_t offset, std::span<const float> values);
+  Status check(uint32_t shard, uint64_t offset, const Gradient& values);
   void written(const Status& status);
 
   EventLoop& loop_;

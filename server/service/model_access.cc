@@ -48,6 +48,10 @@ SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {
   for (size_t i = 0; store.sharesDeviceMemory() && i < store.shardCount(); i++) {
     terms.deviceOfShard.push_back(static_cast<uint32_t>(store.shard(i).device()));
   }
+  if (!store.model().isFloat32()) {
+    terms.notShared = "a tensor is not float32, as the daemon's parameters are";
+    return terms;
+  }
   for (const auto& policy : model.policies()) {
     if (policy->properties().readsLive) continue;
     terms.notShared = fmt::format("policy {} forbids reading parameters while they change", policy->name());

@@ -84,9 +84,11 @@ kj::Promise<T> TrainerService::park(bool& parked, kj::Promise<T> waiting) {
 // --- Initial values ----------------------------------------------------------------------------------
 
 kj::Promise<Status> TrainerService::initialize(uint32_t shard, uint64_t offset,
-                                               std::span<const float> values) {
+                                               std::span<const std::byte> bytes) {
   if (Status may = renewLease(); !may.ok()) return may;
-  if (role_ == ModelInitialization::Role::initialize) return initialValues_.write(shard, offset, values);
+  const Result<Gradient> values = valuesOf(shard, bytes);
+  if (!values.ok()) return refused(values.error()).answer.status();
+  if (role_ == ModelInitialization::Role::initialize) return initialValues_.write(shard, offset, *values);
   countRefusal(loop_.environment().counters, notInitializer());
   return Status(notInitializer());
 }
@@ -126,6 +128,18 @@ kj::Promise<Result<ModelInitialization::Role>> TrainerService::awaitModel() {
 }
 
 // --- Pushes ------------------------------------------------------------------------------------------
+
+Result<Gradient> TrainerService::valuesOf(uint32_t shard, std::span<const std::byte> bytes) const {
+  const ParameterStore& store = *place_.model->store;
+  const DType dtype = shard < store.shardCount() ? store.shard(shard).range().dtype : DType::f32;
+  if (bytes.size() % dtypeBytes(dtype) != 0) {
+    return Error{ErrorCode::badSlice, fmt::format("a slice of {} bytes does not consist of {} values",
+                                                  bytes.size(), dtypeName(dtype))};
+  }
+  const uint64_t count = bytes.size() / dtypeBytes(dtype);
+  if (const Codec* const codec = codecOf(dtype)) return Gradient(*codec, bytes, count);
+  return Gradient(std::span(reinterpret_cast<const float*>(bytes.data()), count));
+}
 
 Result<Gradient> TrainerService::gradientOf(std::string_view codec, std::span<const std::byte> bytes,
                                             uint64_t count) const {

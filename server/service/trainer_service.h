@@ -61,8 +61,9 @@ class TrainerService {
   /// Whether the trainer was lost, or continues over another connection.
   bool lost() const { return !left_ && !attachment_.isCurrent(); }
 
-  /// Writes a slice of the initial values, from the initializer. `values` must stay valid until it resolves.
-  kj::Promise<Status> initialize(uint32_t shard, uint64_t offset, std::span<const float> values);
+  /// Writes a slice of the initial values, from the initializer, in the shard's dtype. `values` must stay
+  /// valid until it resolves.
+  kj::Promise<Status> initialize(uint32_t shard, uint64_t offset, std::span<const std::byte> values);
   /// All initial values were sent; they are the trainer's at `step` (0: as it started). Resolves when
   /// training may start.
   kj::Promise<Status> initialized(Step step);
@@ -73,6 +74,9 @@ class TrainerService {
   /// For slices admitted by mayTrain().
   PullService& pulls() { return pulls_; }
 
+  /// Values in the dtype of a shard; contents are not checked. ErrorCode::badSlice if the bytes are no such
+  /// values. `bytes` must stay valid as long as the result.
+  Result<Gradient> valuesOf(uint32_t shard, std::span<const std::byte> bytes) const;
   /// Decodes a pushed gradient with the negotiated codec; contents are not checked.
   /// ErrorCode::invalidArgument for another codec. `bytes` must stay valid as long as the gradient.
   Result<Gradient> gradientOf(std::string_view codec, std::span<const std::byte> bytes, uint64_t count) const;

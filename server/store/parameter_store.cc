@@ -25,13 +25,17 @@ Status forEachPiece(ParameterStore& store, const TensorPlace& place, Visit visit
   return {};
 }
 
-/// Runs of consecutive tensors of the same group, padding included.
-std::vector<GroupRun> groupRuns(const ModelLayout& layout, const std::vector<uint32_t>& groupOfTensor) {
+/// Runs of consecutive tensors of the same group and dtype, padding included.
+std::vector<GroupRun> groupRuns(const ModelSpec& model, const std::vector<uint32_t>& groupOfTensor) {
+  const ModelLayout layout(model);
   std::vector<GroupRun> runs;
   const auto& places = layout.places();
   for (size_t i = 0; i < places.size(); i++) {
     const uint64_t end = i + 1 < places.size() ? places[i + 1].begin : layout.totalElements();
-    if (runs.empty() || runs.back().group != groupOfTensor[i]) runs.push_back({0, groupOfTensor[i]});
+    const DType dtype = model.tensors[i].dtype;
+    if (runs.empty() || runs.back().group != groupOfTensor[i] || runs.back().dtype != dtype) {
+      runs.push_back({0, groupOfTensor[i], dtype});
+    }
     runs.back().count += end - places[i].begin;
   }
   return runs;
@@ -51,7 +55,7 @@ Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, 
                                                                std::vector<std::shared_ptr<Backend>> backends,
                                                                StoreGroups groups) {
   PSD_RETURN_IF_ERROR(validateModel(model));
-  ShardPlan plan = ShardPlan::make(groupRuns(ModelLayout(model), groups.groupOfTensor), shardCount);
+  ShardPlan plan = ShardPlan::make(groupRuns(model, groups.groupOfTensor), shardCount);
   std::unique_ptr<ParameterStore> store(
       new ParameterStore(std::move(model), std::move(plan), std::move(backends), std::move(groups)));
   store->shards_.resize(store->plan_.shards.size());

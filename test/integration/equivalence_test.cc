@@ -32,26 +32,26 @@ class LibTorchClient final : public Client {
   explicit LibTorchClient(MakeOptimizer make) : make_(std::move(make)) {}
 
   Result<JoinInfo> join(const Membership&, const ModelSpec&,
-                        const std::function<std::span<const float>()>& initialValues) override {
-    auto values = initialValues();
+                        const std::function<ConstArenaValues()>& initialValues) override {
+    const auto values = initialValues().floats();
     weights_ = torch::empty({static_cast<int64_t>(values.size())});
     std::copy(values.begin(), values.end(), weights_.data_ptr<float>());
     optimizer_ = make_({weights_});
     return JoinInfo{true, "one process", "cpu", 1, ""};
   }
   Result<JoinInfo> observe(const ModelSpec&) override { return Error{ErrorCode::notReady, "not a daemon"}; }
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* /*rows*/) override {
-    std::copy_n(weights_.data_ptr<float>(), destination.size(), destination.begin());
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* /*rows*/) override {
+    std::copy_n(weights_.data_ptr<float>(), destination.size(), destination.floats().begin());
     return testing::ready<PullInfo>(PullInfo{});
   }
-  Pending<PushInfo> push(Step, std::span<const float> gradient, GradientInfo, const std::vector<Version>&,
+  Pending<PushInfo> push(Step, ConstArenaValues gradient, GradientInfo, const std::vector<Version>&,
                          const RowBatch*) override {
     weights_.mutable_grad() = torch::empty_like(weights_);
-    std::copy(gradient.begin(), gradient.end(), weights_.mutable_grad().data_ptr<float>());
+    std::ranges::copy(gradient.floats(), weights_.mutable_grad().data_ptr<float>());
     optimizer_->step();
     return testing::ready<PushInfo>(PushInfo{});
   }
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<testing::LatePush>(
         [=, this] { return push(step, gradient, behind, basis, rows); });

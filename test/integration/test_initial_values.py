@@ -110,10 +110,10 @@ class InitialValues(processes.ProcessTest):
     def test_a_daemon_takes_the_tensors_of_f32(self):
         path = self.safetensors(position_ids=([1, 4], "I64", bytes(32)))
         daemon = self.daemon(listen=(self.unix_address(),), model__file=str(path))
-        self.assertIn("tensor position_ids I64[1,4] is not read: psd reads F32", daemon.err)
+        self.assertIn("tensor position_ids I64[1,4] is not read: psd reads F32, BF16 and F16", daemon.err)
         shown = self.start_psd("inspect", path)
         self.assert_ends(shown)
-        self.assertIn("position_ids I64[1,4] is not read: psd reads F32", shown.out)
+        self.assertIn("position_ids I64[1,4] is not read: psd reads F32, BF16 and F16", shown.out)
 
     def test_torch_script(self):
         self.assert_begins_with(self.script())
@@ -130,7 +130,7 @@ class InitialValues(processes.ProcessTest):
         self.refuse(self.write("text.safetensors", "no header"))
         self.refuse(self.safetensors(**{"fc2.bias": ([11], [0.0] * 11)}), "tensor fc2.bias f32[10]: is fc2.bias f32[11] in")
         self.refuse(self.safetensors(**{"fc2.bias": ([10], [float("nan")] * 10)}), "tensor fc2.bias f32[10]: holds NaN or infinity in")
-        self.refuse(self.safetensors(**{"fc2.bias": ([10], "F16", bytes(20))}), "tensor fc2.bias f32[10]: is fc2.bias F16[10] in", "psd reads F32")
+        self.refuse(self.safetensors(**{"fc2.bias": ([10], "I16", bytes(20))}), "tensor fc2.bias f32[10]: is fc2.bias I16[10] in", "psd reads F32, BF16 and F16")
         write_safetensors(self.folder / "one.safetensors", {"fc1.bias": ([256], [0.0] * 256)})
         self.refuse(self.folder / "one.safetensors", "tensor fc1.weight f32[256,784]: not in")
 

@@ -129,9 +129,9 @@ class StartOrders(processes.ProcessTest):
 
 
 class Done(processes.ProcessTest):
-    def evaluate(self, address, model, data):
+    def evaluate(self, address, model, data, *more):
         """The output of eval --json."""
-        trainer = self.start_trainer("eval", "--server", address, "--model", model, "--data", data, "--threads", 1, "--json")
+        trainer = self.start_trainer("eval", "--server", address, "--model", model, "--data", data, "--threads", 1, "--json", *more)
         self.assert_ends(trainer)
         return json.loads(trainer.out)
 
@@ -176,6 +176,24 @@ class Done(processes.ProcessTest):
         report = self.evaluate(daemon.address, "resnet20:width=4", "synthetic:1600")
         self.assertEqual((report["samples"], report["versions"]), (400, [120] * 4))
         self.assertGreater(report["accuracy"], 0.5, "a guess is right one time in ten")
+
+    def test_two_trainers_of_bfloat16_teach_with_half_the_bytes(self):
+        moved = {}
+        for dtype in ("f32", "bf16"):
+            daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
+            metrics = self.folder / f"{dtype}.jsonl"
+            more = ("--dtype", dtype, "--transport", "rpc")
+            trainers = [self.train(daemon.address, rank, 2, "mlp", "synthetic:1600", steps=60,
+                                   more=more if rank else (*more, "--metrics", metrics)) for rank in range(2)]
+            for trainer in trainers:
+                self.assert_ends(trainer)
+            moved[dtype] = sum(json.loads(line)["push_bytes"] for line in metrics.read_text().splitlines() if "push_bytes" in line)
+        self.assertLessEqual(moved["bf16"], 0.51 * moved["f32"])
+        report = self.evaluate(daemon.address, "mlp", "synthetic:1600", "--dtype", "bf16")
+        self.assertGreater(report["accuracy"], 0.5, "a guess is right one time in ten")
+        self.assert_fails(self.train(daemon.address, steps=2), "fc1.weight", "bf16[256,784]", "f32[256,784]")
+        self.assert_fails(self.train(daemon.address, steps=2, more=("--dtype", "f64")), "--dtype", "f32, bf16 or f16")
+        self.assert_fails(self.train(daemon.address, model="mf", data="ratings:64", steps=2, more=("--dtype", "bf16")), "--model", "embedding tables")
 
     def test_it_waits_for_all_of_the_world(self):
         daemon = self.daemon(exit_when_done=True)

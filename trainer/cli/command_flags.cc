@@ -155,6 +155,12 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
                  "auto | cpu | cuda:N; auto: a GPU if available [LOCAL_RANK, else the rank]")
       ->type_name("DEVICE")
       ->capture_default_str();
+  app.add_option(
+         "--dtype", flags.dtype,
+         "f32 | bf16 | f16: dtype of the parameters, in which the model computes and values and gradients "
+         "travel; the daemon's own are float32")
+      ->type_name("DTYPE")
+      ->capture_default_str();
   app.add_option("--threads", flags.threads,
                  "CPU threads for computation; default: the cores, divided by the number of trainers on this "
                  "machine [LOCAL_WORLD_SIZE, else the world size]")
@@ -209,9 +215,9 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 
 Status checkExecuteFlags(const CLI::App& app) {
   for (const char* const name :
-       {"--server", "--token-file", "--transport", "--model", "--device", "--threads", "--init", "--inflight",
-        "--prefetch", "--connections", "--spin", "--chunk", "--window", "--codec", "--pull-codec",
-        "--data-plan", "--allreduce-host"}) {
+       {"--server", "--token-file", "--transport", "--model", "--device", "--dtype", "--threads", "--init",
+        "--inflight", "--prefetch", "--connections", "--spin", "--chunk", "--window", "--codec",
+        "--pull-codec", "--data-plan", "--allreduce-host"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
             std::string(name) + ": cannot be used with --execute; model and daemon are the executor's"};

@@ -152,6 +152,7 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   common.model = flags.model;
   common.data = flags.data;
   common.device = flags.device;
+  common.dtype = flags.dtype;
   common.logLevel = flags.logLevel;
   PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
   return common;

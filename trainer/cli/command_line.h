@@ -24,6 +24,7 @@ struct CommonOptions {
   std::string model;
   std::string data;
   std::string device;  ///< auto, cpu or cuda:N; not validated
+  std::string dtype;   ///< not validated
   uint32_t threads = 1;
   uint64_t seed = 1;
   std::string logLevel;

@@ -30,7 +30,9 @@ Result<std::unique_ptr<Model>> buildModel(const CommonOptions& options) {
   const auto device = chooseDevice(options.device, options.placement.localRank, note);
   if (!device.ok()) return prefixed("--device", device.error());
   if (!note.empty()) spdlog::warn("{}", note);
-  ModelOptions model{options.seed, options.placement.rank, device.value(), options.threads};
+  const auto dtype = parseDType(options.dtype);
+  if (!dtype.ok()) return prefixed("--dtype", dtype.error());
+  ModelOptions model{options.seed, options.placement.rank, device.value(), options.threads, *dtype};
   auto made = makeModel(*choice, model);
   if (made.ok()) return made;
   if (made.error().code == ErrorCode::invalidArgument) return prefixed("--model", made.error());

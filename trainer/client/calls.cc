@@ -11,7 +11,7 @@ constexpr char kWaitHint[] = "; psd status shows for which trainers";
 
 }  // namespace
 
-PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
+PullCall::PullCall(CallHost& client, const Links& links, ArenaValues destination, bool onDevice,
                    std::shared_ptr<RowBatch> rows, std::optional<uint32_t> fragment)
     : client_(client),
       links_(links),
@@ -35,7 +35,7 @@ void PullCall::send() {
     rowValues_ = links_.startOnAll<PullInfo>(pull);
   }
   if (const auto& shared = links_.sharedModel(); shared && shared->readable() && !onDevice_ && !fragment_) {
-    copy_ = std::make_shared<SharedCopy>(shared, destination_);
+    copy_ = std::make_shared<SharedCopy>(shared, destination_.floats());
     values_ =
         links_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
     return;

@@ -48,7 +48,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
  public:
   /// `onDevice`: whether the destination is in device memory, as in PushRequest::onDevice. `rows`: to be
   /// filled in too; null: none. `fragment`: the only one to pull, of a model without rows; empty: all.
-  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
+  PullCall(CallHost& client, const Links& links, ArenaValues destination, bool onDevice,
            std::shared_ptr<RowBatch> rows, std::optional<uint32_t> fragment = {});
   bool done() const override { return values_.ready() && rowValues_.ready(); }
   Result<PullInfo> wait() override;
@@ -59,7 +59,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
 
   CallHost& client_;
   const Links& links_;
-  const std::span<float> destination_;
+  const ArenaValues destination_;
   const bool onDevice_;
   const std::shared_ptr<RowBatch> rows_;
   const std::optional<uint32_t> fragment_;

@@ -223,22 +223,26 @@ kj::Promise<Result<StartRole>> Channel::awaitModel() {
   });
 }
 
-kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const float> values) {
+kj::Promise<Status> Channel::initializeSlice(const Slice& slice, ConstArenaValues values) {
   auto request = connection_.trainer().initializeRequest(capnp::MessageSize{16, 0});
   request.setShard(slice.shard.value);
   request.setOffset(slice.offset);
+  const auto sent = inDtypeOf(slice, values);
+  if (!sent.ok()) return sent.status();
   request.adoptValues(
-      wire::referenceFloats(static_cast<schema::Trainer::InitializeParams::Builder&>(request), values));
-  return request.send().then([](capnp::Response<schema::Trainer::InitializeResults> answer) {
-    return wire::readStatus(answer.getStatus());
-  });
+      wire::referenceBytes(static_cast<schema::Trainer::InitializeParams::Builder&>(request), sent->bytes));
+  return request.send().then(
+      [owner = sent->owner](capnp::Response<schema::Trainer::InitializeResults> answer) {
+        return wire::readStatus(answer.getStatus());
+      });
 }
 
-kj::Promise<Result<PushInfo>> Channel::initializeModel(std::span<const float> values, Step step) {
+kj::Promise<Result<PushInfo>> Channel::initializeModel(ConstArenaValues values, Step step) {
   return connection_.call([this, values, step, start = Clock::now()] {
     return sendInWindow(terms_.slices, slicesInFlight(terms_.slices, window_, terms_.rowValuesMax),
                         [this, values](const Slice& slice) {
-                          return initializeSlice(slice, values.subspan(slice.arena, slice.count));
+                          return initializeSlice(slice,
+                                                 values.part(slice.arena, slice.count, slice.nativeAt));
                         })
         .then([this, step, start](Status status) -> kj::Promise<Result<PushInfo>> {
           if (!status.ok()) return Result<PushInfo>(sanitized(status.error()));
@@ -254,31 +258,30 @@ kj::Promise<Result<PushInfo>> Channel::initializeModel(std::span<const float> va
   });
 }
 
-kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool onDevice,
+kj::Promise<Result<PullInfo>> Channel::pull(ArenaValues destination, bool onDevice,
                                             std::optional<uint32_t> fragment) {
   return connection_.call([this, destination, onDevice, fragment]() -> kj::Promise<Result<PullInfo>> {
     if (!connection_.canPull()) {
       return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
     }
     const auto start = Clock::now();
-    const auto way = transports_.choose(onDevice);
+    const auto way = transports_.choose(onDevice, terms_.hasHalves());
     if (!way.ok()) return Result<PullInfo>(way.error());
     auto info = kj::heap<PullInfo>();
     info->versions.resize(terms_.blockCount(), kUnread);
-    const auto send = [this, destination, number = ++lastPull_, &transport = *way->pull,
+    const auto send = [this, destination, number = ++lastPull_, way = *way,
                        &info = *info](const Slice& slice) {
-      return answers_.call(
-          slice.count * sizeof(float), [this, destination, number, slice, &transport, &info] {
-            const auto sent = pulling_.sent(Clock::now());
-            return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
-                .then([this, &info, slice, sent](Result<SlicePulled> pulled) {
-                  pulling_.answered(sent, Clock::now());
-                  return add(info, slice.shard, pulled);
-                });
-          });
+      return answers_.call(slice.count * sizeof(float), [this, destination, number, slice, way, &info] {
+        const auto sent = pulling_.sent(Clock::now());
+        return way.pull(number, slice, destination)
+            .then([this, &info, slice, sent](Result<SlicePulled> pulled) {
+              pulling_.answered(sent, Clock::now());
+              return add(info, slice.shard, pulled);
+            });
+      });
     };
     auto slices = kj::heap<std::vector<Slice>>(carriedOf(fragment));
-    return sendInWindow(*slices, inFlight(*slices, *way->pull, pulling_), send)
+    return sendInWindow(*slices, inFlight(*slices, way->pullWindow(), pulling_), send)
         .attach(kj::mv(slices))
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
@@ -295,10 +298,10 @@ std::vector<Slice> Channel::carriedOf(std::optional<uint32_t> fragment) const {
   return slices;
 }
 
-SliceQueue::Window Channel::inFlight(const std::vector<Slice>& slices, const SliceTransport& transport,
+SliceQueue::Window Channel::inFlight(const std::vector<Slice>& slices, uint32_t limit,
                                      const GrowingWindow& grown) const {
   const uint32_t few = slicesInFlight(slices, window_, terms_.rowValuesMax);
-  return [few, limit = transport.window(), &grown] { return std::min(std::max(few, grown.slices()), limit); };
+  return [few, limit, &grown] { return std::min(std::max(few, grown.slices()), limit); };
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
@@ -375,9 +378,8 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
           return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
         }
         const auto start = Clock::now();
-        const auto way = transports_.choose(request.onDevice);
+        const auto way = transports_.choose(request.onDevice, terms_.hasHalves());
         if (!way.ok()) return Result<PushInfo>(way.error());
-        SliceTransport& transport = *way->push;
         const auto info = std::make_shared<PushInfo>();
         info->versions.resize(terms_.blockCount());
         info->answeredBy.push_back({terms_.daemon, terms_.term});
@@ -385,19 +387,18 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
         const auto rows = std::make_shared<const std::vector<RowSlice>>(
             tensorsOnly ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
         const size_t dense = rowsOnly ? 0 : carried_.size();
-        const auto send = [this, request, info, rows, dense, &transport](size_t index) {
+        const auto send = [this, request, info, rows, dense, way = *way](size_t index) {
           if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
           const Slice& slice = carried_[index];
           const auto sent = pushing_.sent(Clock::now());
-          return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-              .then([this, info, slice, sent](const SlicePushed& pushed) {
-                pushing_.answered(sent, Clock::now());
-                return add(*info, slice.shard, pushed);
-              });
+          return way.push(request, slice).then([this, info, slice, sent](const SlicePushed& pushed) {
+            pushing_.answered(sent, Clock::now());
+            return add(*info, slice.shard, pushed);
+          });
         };
         const std::vector<Slice> slices = rowsOnly ? std::vector<Slice>() : carriedOf(request.fragment);
-        SliceQueue::Window window = inFlight(slices, transport, pushing_);
-        if (!rows->empty()) window = [limit = std::min(window_, transport.window())] { return limit; };
+        SliceQueue::Window window = inFlight(slices, way->pushWindow(), pushing_);
+        if (!rows->empty()) window = [limit = std::min(window_, way->pushWindow())] { return limit; };
         return pushes_.add(request.step, slices.size() + rows->size(), std::move(window), send)
             .then([this, rowsOnly, request, start, info](Status status) -> Result<PushInfo> {
               const bool answered = status.ok() || !isLost(status.error());

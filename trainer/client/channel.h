@@ -55,10 +55,10 @@ class Channel {
   void onFailure(std::function<void(const Error&)> callback) { connection_.whenEnded(std::move(callback)); }
 
   kj::Promise<Result<StartRole>> awaitModel();
-  kj::Promise<Result<PushInfo>> initializeModel(std::span<const float> values, Step step);
+  kj::Promise<Result<PushInfo>> initializeModel(ConstArenaValues values, Step step);
   /// `onDevice`: whether the destination is in device memory, as in PushRequest::onDevice. `fragment`: the
   /// only one to pull; empty: all.
-  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, bool onDevice,
+  kj::Promise<Result<PullInfo>> pull(ArenaValues destination, bool onDevice,
                                      std::optional<uint32_t> fragment);
   /// Helps with a pull from the daemon's memory until it is done.
   kj::Promise<Result<PullInfo>> pullShared(std::shared_ptr<SharedCopy> copy) {
@@ -127,13 +127,13 @@ class Channel {
   /// The slices of the arena that this connection carries, of one fragment or of all.
   std::vector<Slice> carriedOf(std::optional<uint32_t> fragment) const;
   /// Limit on unanswered slices of these; grows with `grown`.
-  SliceQueue::Window inFlight(const std::vector<Slice>& slices, const SliceTransport& transport,
+  SliceQueue::Window inFlight(const std::vector<Slice>& slices, uint32_t limit,
                               const GrowingWindow& grown) const;
   /// The slices of rows that this connection carries, at least one of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);
   kj::Promise<void> sendReport(Step step, std::span<const NamedValue> values);
-  kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
+  kj::Promise<Status> initializeSlice(const Slice& slice, ConstArenaValues values);
   /// Makes `left` calls one after another.
   kj::Promise<void> pingRepeatedly(uint64_t left, std::vector<double>& seconds);
 

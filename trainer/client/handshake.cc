@@ -136,6 +136,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   terms.sliceElementsMax = access.getSliceElementsMax();
   terms.outgoingBytes = access.getOutgoingBytes();
   terms.rowValuesMax = std::min(chunkBytes / sizeof(float), terms.sliceElementsMax);
+  PSD_RETURN_IF_ERROR(terms.plan.readDtypes(model));
   terms.slices = cutIntoSlices(terms.plan, terms.rowValuesMax);
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));

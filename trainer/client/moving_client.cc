@@ -92,7 +92,7 @@ class MovingClient::Partial final : public PartialPush {
 /// A reader's pull, which continues at other daemons if the model moves during it. Used with the lock held.
 class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
  public:
-  ObservedPull(MovingClient& client, std::span<float> destination, RowBatch* rows)
+  ObservedPull(MovingClient& client, ArenaValues destination, RowBatch* rows)
       : client_(client), destination_(destination), rows_(rows) {
     start();
   }
@@ -119,7 +119,7 @@ class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
   }
 
   MovingClient& client_;
-  const std::span<float> destination_;
+  const ArenaValues destination_;
   RowBatch* const rows_;
   uint64_t moves_ = 0;                 // number of moves when it was sent
   std::shared_ptr<MovableClient> at_;  // makes the call
@@ -162,7 +162,7 @@ Result<JoinInfo> MovingClient::observe(const ModelSpec& model) {
 }
 
 Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpec& model,
-                                    const std::function<std::span<const float>()>& initialValues) {
+                                    const std::function<ConstArenaValues()>& initialValues) {
   const ClientLock::Hold hold(*lock_);
   PSD_RETURN_IF_ERROR(hold.status());
   const ClientLock::Alone alone(*lock_);
@@ -359,7 +359,7 @@ RowBatch MovingClient::makeRowBatch() const {
   return inner_->makeRowBatch();
 }
 
-Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> MovingClient::pull(ArenaValues destination, RowBatch* rows) {
   const ClientLock::Hold hold(*lock_);
   const Status begun = hold.status().ok() ? beginStep() : hold.status();
   if (!begun.ok()) return failedCall<PullInfo>(begun.error());
@@ -371,7 +371,7 @@ Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* row
   return track(std::move(started.call), std::move(started.after));
 }
 
-MovingClient::StartedPull MovingClient::startPull(std::span<float> destination, RowBatch* rows) {
+MovingClient::StartedPull MovingClient::startPull(ArenaValues destination, RowBatch* rows) {
   const auto divided = redivide(rows);
   if (!divided) return {inner_->pull(destination, rows), nullptr};
   return {inner_->pull(destination, divided.get()), [divided, rows](const Result<PullInfo>& pulled) {
@@ -381,14 +381,14 @@ MovingClient::StartedPull MovingClient::startPull(std::span<float> destination, 
           }};
 }
 
-Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
+Pending<PushInfo> MovingClient::push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                      const std::vector<Version>& basis, const RowBatch* rows) {
   const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   if (!gradient.empty()) push->ready(0, gradient.size());
   return push->finish();
 }
 
-std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const float> gradient,
+std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, ConstArenaValues gradient,
                                                      GradientInfo behind, const std::vector<Version>& basis,
                                                      const RowBatch* rows) {
   const ClientLock::Hold hold(*lock_);
@@ -408,7 +408,7 @@ Pending<RoundDue> MovingClient::roundDue(Version version) {
   return trackDue(inner_->roundDue(version));
 }
 
-Pending<PullInfo> MovingClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+Pending<PullInfo> MovingClient::pullFragment(ArenaValues destination, uint32_t fragment) {
   const ClientLock::Hold hold(*lock_);
   if (!hold.status().ok()) return failedCall<PullInfo>(hold.status().error());
   return track(inner_->pullFragment(destination, fragment));

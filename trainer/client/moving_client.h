@@ -46,19 +46,19 @@ class MovingClient final : public Client,
   ~MovingClient() override;
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
   bool useDeviceMemory() override;
   RowBatch makeRowBatch() const override;
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) override;
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version version) override;
   // Trainers that make the next three calls cannot move.
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
@@ -92,7 +92,7 @@ class MovingClient final : public Client,
   struct Joined {
     Membership membership;
     ModelSpec model;
-    std::function<std::span<const float>()> initialValues;
+    std::function<ConstArenaValues()> initialValues;
   };
   /// A move that a trainer has begun to follow.
   struct Move {
@@ -114,7 +114,7 @@ class MovingClient final : public Client,
     Pending<PullInfo> call;
     std::function<void(const Result<PullInfo>&)> after;
   };
-  StartedPull startPull(std::span<float> destination, RowBatch* rows);
+  StartedPull startPull(ArenaValues destination, RowBatch* rows);
   /// If the wait is ended, the next step continues the move.
   Status moveTo(const DaemonAddresses& places);
   Status joinAt(const DaemonAddresses& places);

@@ -16,7 +16,7 @@ Pending<RoundDue> Client::roundDue(Version version) {
   return failedCall<RoundDue>({ErrorCode::notReady, "this client receives no round notifications"});
 }
 
-Pending<PullInfo> Client::pullFragment(std::span<float> destination, uint32_t fragment) {
+Pending<PullInfo> Client::pullFragment(ArenaValues destination, uint32_t fragment) {
   if (Fragments* const own = fragments()) return own->pullFragment(destination, fragment);
   return failedCall<PullInfo>(noFragments());
 }

@@ -37,25 +37,29 @@ Error PartitionedClient::named(const Daemon& daemon, const Error& error) {
 
 Status PartitionedClient::divide(const ModelSpec& model) {
   PSD_ASSIGN_OR_RETURN(auto partitions, partitionModel(model, static_cast<uint32_t>(daemons_.size())));
-  for (size_t i = 0; i < daemons_.size(); i++) daemons_[i].partition = std::move(partitions[i]);
+  const ModelLayout layout(model);
+  for (size_t i = 0; i < daemons_.size(); i++) {
+    daemons_[i].partition = std::move(partitions[i]);
+    daemons_[i].nativeBegin = layout.byteAt(daemons_[i].partition.begin);
+  }
   tables_ = model.tables;
-  elements_ = ModelLayout(model).totalElements();
+  elements_ = layout.totalElements();
   return {};
 }
 
 Result<JoinInfo> PartitionedClient::join(const Membership& membership, const ModelSpec& model,
-                                         const std::function<std::span<const float>()>& initialValues) {
+                                         const std::function<ConstArenaValues()>& initialValues) {
   PSD_RETURN_IF_ERROR(divide(model));
   newestValues_ = initialValues;
   Daemon& first = daemons_.front();
-  std::optional<std::span<const float>> values;  // if this trainer is the initializer
-  std::optional<Status> others;                  // outcome of joining them
+  std::optional<ConstArenaValues> values;  // if this trainer is the initializer
+  std::optional<Status> others;            // outcome of joining them
   // If this trainer is the initializer, the other daemons get their values before the lead: once the lead has
   // values, all have.
   const auto initialize = [&] {
     if (!values) values = initialValues();
     if (!others || !others->ok()) others = joinOthers(values);
-    return others->ok() ? partOf(*values, first) : std::span<const float>();
+    return others->ok() ? partOf(*values, first) : ConstArenaValues();
   };
   const Result<JoinInfo> joined = first.client->join(membership, first.partition.spec, initialize);
   useNewestValues(first);
@@ -69,25 +73,25 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   return all;
 }
 
-std::span<const float> PartitionedClient::partOf(std::span<const float> all, const Daemon& daemon) const {
+ConstArenaValues PartitionedClient::partOf(ConstArenaValues all, const Daemon& daemon) const {
   if (all.size() != elements_) return {};  // the daemon's client reports the error
-  return all.subspan(daemon.partition.begin, daemon.partition.count);
+  return all.part(daemon.partition.begin, daemon.partition.count, daemon.nativeBegin);
 }
 
 void PartitionedClient::useNewestValues(Daemon& daemon) {
   daemon.client->setInitialValues([this, &daemon] { return partOf(newestValues_(), daemon); });
 }
 
-Status PartitionedClient::joinOthers(const std::optional<std::span<const float>>& values) {
+Status PartitionedClient::joinOthers(const std::optional<ConstArenaValues>& values) {
   for (size_t i = 1; i < daemons_.size(); i++) PSD_RETURN_IF_ERROR(joinOther(daemons_[i], values));
   return {};
 }
 
-Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values) {
+Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<ConstArenaValues>& values) {
   bool isInitializer = false;
   const auto initialize = [&] {
     isInitializer = true;
-    return values ? partOf(*values, daemon) : std::span<const float>();
+    return values ? partOf(*values, daemon) : ConstArenaValues();
   };
   const Result<JoinInfo> joined = joinAtRank(daemon, initialize);
   useNewestValues(daemon);
@@ -111,7 +115,7 @@ Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::spa
 }
 
 Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
-                                               const std::function<std::span<const float>()>& initialize) {
+                                               const std::function<ConstArenaValues()>& initialize) {
   const Membership own{lead().info().rank, lead().info().worldSize, false};
   const auto deadline = std::chrono::steady_clock::now() + retryTimeout_;
   for (;;) {
@@ -265,7 +269,7 @@ RowBatch PartitionedClient::makeRowBatch() const {
   return RowBatch(tables_, shards, nullptr, static_cast<uint32_t>(daemons_.size()));
 }
 
-Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> PartitionedClient::pull(ArenaValues destination, RowBatch* rows) {
   ending_ = 0;
   const bool rowsOnly = destination.empty() && rows != nullptr;
   if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok() && !rowsOnly) {
@@ -276,13 +280,13 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     const auto part =
-        destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
+        destination.part(partition.begin, destination.empty() ? 0 : partition.count, daemons_[i].nativeBegin);
     parts.push_back({i, daemons_[i].client->pull(part, rowsOf(rows, i))});
   }
   return Pending<PullInfo>(std::make_unique<CombinedAnswer<PullInfo>>(daemons(), std::move(parts)));
 }
 
-Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+Pending<PullInfo> PartitionedClient::pullFragment(ArenaValues destination, uint32_t fragment) {
   ending_ = 0;
   if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok()) {
     return failedCall<PullInfo>(fits.error());
@@ -292,7 +296,7 @@ Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, 
   CombinedAnswer<PullInfo>::Parts parts;
   for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;
-    const auto part = destination.subspan(partition.begin, partition.count);
+    const auto part = destination.part(partition.begin, partition.count, daemons_[i].nativeBegin);
     parts.push_back({i, daemons_[i].client->pullFragment(part, fragment)});
   }
   return Pending<PullInfo>(std::make_unique<CombinedAnswer<PullInfo>>(daemons(), std::move(parts)));
@@ -308,14 +312,14 @@ Pending<RoundDue> PartitionedClient::fragmentDue(const std::vector<Version>& bas
   return Pending<RoundDue>(std::make_unique<FirstDue>(std::move(parts)));
 }
 
-Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
+Pending<PushInfo> PartitionedClient::push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                           const std::vector<Version>& basis, const RowBatch* rows) {
   const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   push->ready(0, gradient.size());
   return push->finish();
 }
 
-std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<const float> gradient,
+std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, ConstArenaValues gradient,
                                                           GradientInfo behind,
                                                           const std::vector<Version>& basis,
                                                           const RowBatch* rows) {
@@ -340,9 +344,9 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
       part.hyperparameters = std::make_shared<const ModelHyperparameters>(
           part.hyperparameters->part(partition.begin, partition.count));
     }
-    parts.push_back(
-        {i, daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count), part,
-                                          places.of(i, basis), rowsOf(rows, static_cast<uint32_t>(i)))});
+    parts.push_back({i, daemons_[i].client->beginPush(
+                            step, gradient.part(partition.begin, partition.count, daemons_[i].nativeBegin),
+                            part, places.of(i, basis), rowsOf(rows, static_cast<uint32_t>(i)))});
   }
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
 }

@@ -36,6 +36,7 @@ class PartitionedClient final : public MovableClient,
     /// Human-readable: "daemon 1 of 2, tcp://host:5500"; the first is daemon 0.
     std::string name;
     ModelPartition partition = {};  ///< set once the model is known
+    uint64_t nativeBegin = 0;       ///< byte of its first element in a native arena; set with `partition`
   };
   /// `daemons`: all of them, in partition order. `retryTimeout`: how long to retry at a daemon where the rank
   /// that the lead assigned is still taken. `resumable`: see ClientOptions.
@@ -56,18 +57,18 @@ class PartitionedClient final : public MovableClient,
   void setMovedFrom(const MovedFrom& before) override;
   bool stayOnDevice() override { return false; }
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   /// Of the lead's rounds.
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
@@ -103,12 +104,12 @@ class PartitionedClient final : public MovableClient,
   Status divide(const ModelSpec& model);
   /// Joins all daemons except the lead, which has assigned the rank. `values`: of the whole model, if this
   /// trainer is the initializer.
-  Status joinOthers(const std::optional<std::span<const float>>& values);
-  Status joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values);
-  Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<std::span<const float>()>& initialize);
+  Status joinOthers(const std::optional<ConstArenaValues>& values);
+  Status joinOther(Daemon& daemon, const std::optional<ConstArenaValues>& values);
+  Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<ConstArenaValues()>& initialize);
   /// From now on this trainer sends its newest values if the daemon restarts without a model.
   void useNewestValues(Daemon& daemon);
-  std::span<const float> partOf(std::span<const float> all, const Daemon& daemon) const;
+  ConstArenaValues partOf(ConstArenaValues all, const Daemon& daemon) const;
   /// Checks that all daemons have the same rules, and that these suit the model.
   Status checkRules() const;
   /// After checkRules(): checks that all daemons assign the model's tensors to the agreed fragments.
@@ -134,7 +135,7 @@ class PartitionedClient final : public MovableClient,
   const std::chrono::milliseconds retryTimeout_;
   const bool resumable_;
   ClientLock& lock_;
-  std::function<std::span<const float>()> newestValues_;
+  std::function<ConstArenaValues()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model
   bool ended_ = false;     // a daemon is lost for good

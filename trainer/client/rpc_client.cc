@@ -114,7 +114,7 @@ RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, 
       interruptible_(links_.first()) {}
 
 Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
-                                 const std::function<std::span<const float>()>& initialValues) {
+                                 const std::function<ConstArenaValues()>& initialValues) {
   session_.become({membership, model, initialValues});
   const uint64_t connection = links_.number();
   if (Status status = session_.join(held_, milliseconds(0)); !status.ok()) {
@@ -153,7 +153,7 @@ bool RpcClient::useDeviceMemory() {
   return onDevice_;
 }
 
-Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<RowBatch> rows) {
+Pending<PullInfo> RpcClient::pull(ArenaValues destination, std::shared_ptr<RowBatch> rows) {
   notices_.reportQueued();
   sendDue();
   const bool rowsOnly = destination.empty() && rows != nullptr;
@@ -164,15 +164,15 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<
       std::make_unique<PullCall>(host(), links_, destination, onDevice_, std::move(rows)));
 }
 
-Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
+Pending<PushInfo> RpcClient::push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                   const std::vector<Version>& basis, const RowBatch* rows) {
   std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   if (!gradient.empty()) push->ready(0, gradient.size());
   return push->finish();
 }
 
-std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
-                                                  GradientInfo behind, const std::vector<Version>& basis,
+std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
+                                                  const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
   notices_.reportQueued();
   const bool rowsOnly = gradient.empty() && rows != nullptr;
@@ -196,7 +196,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   return std::make_unique<RpcPartialPush>(push);
 }
 
-Pending<PullInfo> RpcClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+Pending<PullInfo> RpcClient::pullFragment(ArenaValues destination, uint32_t fragment) {
   sendDue();
   Status fits = session_.checkValues("the destination of a pull", destination);
   if (fits.ok()) fits = session_.checkFragment(fragment);

@@ -82,33 +82,33 @@ class RpcClient final : public MovableClient,
     return onDevice_;
   }
   /// From now on `values` replaces `initialValues` of join().
-  void setInitialValues(std::function<std::span<const float>()> values) {
+  void setInitialValues(std::function<ConstArenaValues()> values) {
     session_.setInitialValues(std::move(values));
   }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
   bool useDeviceMemory() override;
   RowBatch makeRowBatch() const override { return session_.makeRowBatch(); }
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override {
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) override {
     return pull(destination, callers(rows));
   }
   /// Pulls parameters and, if given, `rows`, which the call keeps alive until it has finished.
-  Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PullInfo> pull(ArenaValues destination, std::shared_ptr<RowBatch> rows);
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
     return beginPush(step, gradient, behind, basis, callers(rows));
   }
   /// Starts a push in parts; the call keeps `rows` alive until it has finished.
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;

@@ -169,7 +169,7 @@ Status Session::awaitModel() {
         role, notices_.awaitAnswer(answer, "the model's initial values, which another trainer sends"));
   }
   if (role != StartRole::initializeModel) return {};
-  const std::span<const float> values = trainer_->initialValues();
+  const ConstArenaValues values = trainer_->initialValues();
   PSD_RETURN_IF_ERROR(checkValues("the initial values", values));
   PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
       lock_, [&](Channel& channel, kj::Timer&) { return channel.initializeModel(values, step_); }));
@@ -274,7 +274,7 @@ Status Session::checkHyperparameters(const ModelHyperparameters* given) const {
           elements_.value_or(0), tables_.size())};
 }
 
-Status Session::checkValues(const char* what, std::span<const float> values) const {
+Status Session::checkValues(const char* what, ConstArenaValues values) const {
   if (values.size() != elements_) {
     return {ErrorCode::invalidArgument, fmt::format("{} has {} elements; the model's layout has {}", what,
                                                     values.size(), elements_.value_or(0))};

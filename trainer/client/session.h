@@ -30,7 +30,7 @@ class Session {
   struct Trainer {
     Membership membership;
     ModelSpec model;
-    std::function<std::span<const float>()> initialValues;
+    std::function<ConstArenaValues()> initialValues;
   };
 
   /// The arguments outlive this object.
@@ -58,7 +58,7 @@ class Session {
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
   /// From now on this trainer initializes with these values, if it must.
-  void setInitialValues(std::function<std::span<const float>()> values) {
+  void setInitialValues(std::function<ConstArenaValues()> values) {
     trainer_->initialValues = std::move(values);
   }
   bool hasTrainer() const { return trainer_.has_value(); }
@@ -87,7 +87,7 @@ class Session {
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
   /// Checks that `values` have the length of the model's layout and are aligned for sending; the error names
   /// them as `what`.
-  Status checkValues(const char* what, std::span<const float> values) const;
+  Status checkValues(const char* what, ConstArenaValues values) const;
   /// Checks that the model has this fragment; ErrorCode::invalidArgument.
   Status checkFragment(uint32_t fragment) const;
   /// Checks that hyperparameters, if any are given, cover the model; ErrorCode::invalidArgument.

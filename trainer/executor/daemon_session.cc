@@ -152,7 +152,7 @@ Result<PulledWeights> DaemonSession::weightsNow(const std::vector<NamedTensor>& 
   // Also for live weights, since the pull returns the versions.
   PSD_ASSIGN_OR_RETURN(
       PullInfo info,
-      client_->pull({fresh.get(), arrays_.elements()}, rows ? &rows->batch() : nullptr).wait());
+      client_->pull(std::span(fresh.get(), arrays_.elements()), rows ? &rows->batch() : nullptr).wait());
   PulledWeights pulled{arrays_.share(info.versions, std::move(fresh)), std::move(info.versions),
                        std::move(rows)};
   if (mode_ == WeightsMode::stashed || arrays_.elements() == 0) return pulled;
@@ -169,22 +169,22 @@ Result<PulledWeights> DaemonSession::weightsNow(const std::vector<NamedTensor>& 
 kj::Promise<Result<PushInfo>> DaemonSession::push(Step step, std::vector<std::shared_ptr<float>> gradients,
                                                   std::shared_ptr<const ContextRows> rows, uint32_t samples,
                                                   std::vector<Version> basis) {
-  return thread_.run<PushInfo>(
-      {},
-      [this, step, gradients = std::move(gradients), rows = std::move(rows), samples,
-       basis = std::move(basis)]() -> Result<PushInfo> {
-        if (!client_) return notJoined();
-        float* const sum = gradients.front().get();
-        for (size_t k = 1; k < gradients.size(); k++) {
-          const float* const part = gradients[k].get();
-          for (uint64_t i = 0; i < arrays_.elements(); i++) sum[i] += part[i];
-        }
-        auto pushed =
-            client_->push(step, {sum, arrays_.elements()}, samples, basis, rows ? &rows->batch() : nullptr)
-                .wait();
-        if (!pushed.ok()) return asFinal(pushed.error());
-        return pushed;
-      });
+  return thread_.run<PushInfo>({},
+                               [this, step, gradients = std::move(gradients), rows = std::move(rows), samples,
+                                basis = std::move(basis)]() -> Result<PushInfo> {
+                                 if (!client_) return notJoined();
+                                 float* const sum = gradients.front().get();
+                                 for (size_t k = 1; k < gradients.size(); k++) {
+                                   const float* const part = gradients[k].get();
+                                   for (uint64_t i = 0; i < arrays_.elements(); i++) sum[i] += part[i];
+                                 }
+                                 auto pushed = client_
+                                                   ->push(step, std::span(sum, arrays_.elements()), samples,
+                                                          basis, rows ? &rows->batch() : nullptr)
+                                                   .wait();
+                                 if (!pushed.ok()) return asFinal(pushed.error());
+                                 return pushed;
+                               });
 }
 
 kj::Promise<Result<bool>> DaemonSession::leave() {

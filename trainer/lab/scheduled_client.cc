@@ -41,7 +41,7 @@ class VirtualRoundDue final : public Pending<RoundDue>::Impl {
 }  // namespace
 
 Result<JoinInfo> ScheduledClient::join(const Membership& membership, const ModelSpec& model,
-                                       const std::function<std::span<const float>()>& initialValues) {
+                                       const std::function<ConstArenaValues()>& initialValues) {
   PSD_ASSIGN_OR_RETURN(JoinInfo joined, client_.join(membership, model, initialValues));
   paces_.initialize(joined);
   return joined;
@@ -53,17 +53,17 @@ Pending<RoundDue> ScheduledClient::roundDue(Version version) {
   return Pending<RoundDue>(std::make_unique<VirtualRoundDue>(paces_, rank_));
 }
 
-Pending<PullInfo> ScheduledClient::pull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> ScheduledClient::pull(ArenaValues destination, RowBatch* rows) {
   return Pending<PullInfo>(
       std::make_unique<ScheduledCall<PullInfo>>(client_.pull(destination, rows), turns_, rank_));
 }
 
-Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+Pending<PullInfo> ScheduledClient::pullFragment(ArenaValues destination, uint32_t fragment) {
   return Pending<PullInfo>(
       std::make_unique<ScheduledCall<PullInfo>>(client_.pullFragment(destination, fragment), turns_, rank_));
 }
 
-Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
+Pending<PushInfo> ScheduledClient::push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
   if (paces_.enabled()) paces_.pushes(rank_, behind.localSteps);
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(

@@ -26,19 +26,19 @@ class ScheduledClient final : public Client, private Rounds, private Fragments {
       : client_(client), turns_(turns), paces_(paces), rank_(rank), noise_(std::move(noise)) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override { return client_.makeRowBatch(); }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
     return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
   }
   Pending<RoundDue> roundDue(Version version) override;
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
     return client_.fragmentDue(basis, fragment);
   }
@@ -54,8 +54,8 @@ class ScheduledClient final : public Client, private Rounds, private Fragments {
   Rounds* rounds() override { return this; }
   Fragments* fragments() override { return this; }
 
-  std::span<const float> pushed(std::span<const float> gradient, const GradientInfo& behind) {
-    return noise_ && !gradient.empty() ? noise_->draw(behind.fragment) : gradient;
+  ConstArenaValues pushed(ConstArenaValues gradient, const GradientInfo& behind) {
+    return noise_ && !gradient.empty() ? ConstArenaValues(noise_->draw(behind.fragment)) : gradient;
   }
 
   Client& client_;

@@ -44,9 +44,10 @@ Result<ModelChoice> chooseModel(std::string_view text, std::span<const std::stri
 struct ModelOptions {
   /// The initial values are a pure function of the seed, independent of rank and device.
   uint64_t seed = 1;
-  Rank rank;             ///< with the seed, determines dropout
-  Device device;         ///< as chooseDevice() returned it
-  uint32_t threads = 1;  ///< compute threads of LibTorch
+  Rank rank;                 ///< with the seed, determines dropout
+  Device device;             ///< as chooseDevice() returned it
+  uint32_t threads = 1;      ///< compute threads of LibTorch
+  DType dtype = DType::f32;  ///< of parameters and of the computation
 };
 
 /// Builds a model with LibTorch; invalidArgument: a user's own model is invalid. Uses LibTorch's global

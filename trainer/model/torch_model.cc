@@ -34,18 +34,22 @@ class FinalHook : public torch::autograd::PostAccumulateGradHook {
 
 /// A Model whose LibTorch parameters and their .grad() are views into two flat tensors on the device.
 /// Gradients are zeroed in place and never unset, so that autograd keeps adding to the views. If the model
-/// computes in the arrays themselves, the views are rebound when arrays are swapped or rotated. Owned by one
-/// thread.
+/// computes in the arrays themselves, the views are rebound when arrays are swapped or rotated. Parameters of
+/// a 16-bit dtype are views into two flat tensors of that dtype, and the arrays float32. Owned by one thread.
 class TorchModel : public Model {
  public:
   TorchModel(const ModelChoice& choice, const ModelOptions& options)
-      : device_(torchDevice(options.device)), seed_(options.seed), inPlace_(device_.is_cpu()) {
+      : device_(torchDevice(options.device)),
+        seed_(options.seed),
+        dtype_(torchType(options.dtype)),
+        inPlace_(device_.is_cpu() && dtype_ == torch::kFloat32) {
     torch::manual_seed(seed_);
     network_ = choice.makeNetwork();
     inputs_ = network_->inputs();
     network_->placeOn(device_);
     for (const auto& [name, tensor] : network_->trained()) tensors_.push_back(tensor);
-    spec_ = describeNetwork(choice.name, *network_);
+    checkDtype(options.dtype);
+    spec_ = describeNetwork(choice.name, *network_, options.dtype);
     if (const Status valid = validateModel(spec_); !valid.ok()) throw NetworkError(valid.message());
     layout_ = ModelLayout(spec_);
     rows_.emplace(spec_.tables, device_);
@@ -70,9 +74,16 @@ class TorchModel : public Model {
       // Synchronous, since code that fills an array does not wait for LibTorch's stream.
       gradients_.copy_(gradientArrays_.front());
       torch::cuda::synchronize(device_.index());
-      parameterArrays_ = {parameters_};
-      gradientArrays_ = {gradients_};
-      inPlace_ = true;
+      onDevice_ = true;
+      if (dtype_ == torch::kFloat32) {
+        inPlace_ = true;
+        parameterArrays_ = {parameters_};
+        gradientArrays_ = {gradients_};
+      } else {
+        parameterArrays_ = {parameterArrays_.front().to(device_)};
+        gradientArrays_ = {newArray()};
+      }
+      torch::cuda::synchronize(device_.index());
       return {};
     } catch (const std::exception& exception) {
       return translateException(exception, device());
@@ -80,7 +91,7 @@ class TorchModel : public Model {
   }
 
   Result<std::span<const float>> onHost(std::span<const float> array) override {
-    if (device_.is_cpu() || !inPlace_) return array;
+    if (!onDevice_) return array;
     try {
       // from_blob() takes no const pointer; the tensor is only read.
       hostCopy_ = torch::from_blob(const_cast<float*>(array.data()), {static_cast<int64_t>(array.size())},
@@ -135,9 +146,9 @@ class TorchModel : public Model {
       gradients_.zero_();
       final_.assign(tensors_.size(), false);
       const torch::Tensor loss = network_->loss(tensorsOf(batch, Purpose::training));
-      // On the CPU backward() runs its hooks on this thread; on a CUDA device gradients are final when the
-      // device has finished, for which item() waits.
-      whenFinal_ = device_.is_cpu() ? whenFinal : GradientsFinal();
+      // On the CPU backward() runs its hooks on this thread, and the gradients are in their array. On a CUDA
+      // device they are final when the device has finished, for which item() waits.
+      whenFinal_ = device_.is_cpu() && inPlace_ ? whenFinal : GradientsFinal();
       loss.backward();
       if (!inPlace_) gradientArrays_.front().copy_(gradients_);
       rows_->addGradients(batch.rows());
@@ -178,23 +189,34 @@ class TorchModel : public Model {
     return step.loss;
   }
 
-  torch::Tensor flatZeros(const torch::TensorOptions& options) const {
+  /// Throws if the network cannot have parameters of this dtype.
+  void checkDtype(DType dtype) const {
+    if (dtype == DType::f32) return;
+    const char* const why = !network_->tables().empty()     ? "has embedding tables, whose rows are float32"
+                            : network_->computesGradients() ? "computes its own gradients, in float32"
+                                                            : nullptr;
+    if (why) throw NetworkError("it " + std::string(why) + ": omit --dtype", ErrorCode::invalidArgument);
+  }
+
+  torch::Tensor flatZeros(const torch::TensorOptions& options,
+                          torch::ScalarType dtype = torch::kFloat32) const {
     const auto count = static_cast<int64_t>(layout_.totalElements());
-    torch::Tensor flat = torch::empty(count, options.dtype(torch::kFloat32));
-    if (flat.is_cpu()) preferHugePages(flat.data_ptr<float>(), flat.nbytes());
+    torch::Tensor flat = torch::empty(count, options.dtype(dtype));
+    if (flat.is_cpu()) preferHugePages(flat.data_ptr(), flat.nbytes());
     return flat.zero_();
   }
 
   /// An array for transfers.
   torch::Tensor newArray() const {
-    return inPlace_ ? flatZeros(device_) : flatZeros(torch::TensorOptions().pinned_memory(true));
+    return inPlace_ || onDevice_ || device_.is_cpu() ? flatZeros(device_)
+                                                     : flatZeros(torch::TensorOptions().pinned_memory(true));
   }
 
   void allocate() {
     // Before any pinned memory: LibTorch allocates that with an open context, or else opens one on the first
     // device, which may not be this one.
-    if (!device_.is_cpu()) {
-      parameters_ = flatZeros(device_);
+    if (!inPlace_) {
+      parameters_ = flatZeros(device_, dtype_);
       gradients_ = torch::zeros_like(parameters_);
     }
     parameterArrays_.push_back(newArray());
@@ -222,7 +244,7 @@ class TorchModel : public Model {
 
   void copyInitialValues() {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      part(parameterArrays_.front(), i).copy_(tensors_[i].detach());
+      part(parameterArrays_.front(), i).copy_(tensors_[i].detach().to(dtype_));
     }
   }
 
@@ -233,6 +255,7 @@ class TorchModel : public Model {
       gradients_ = gradientArrays_.front();
     }
     for (size_t i = 0; i < tensors_.size(); ++i) {
+      tensors_[i].mutable_grad().reset();
       tensors_[i].set_data(part(parameters_, i));
       tensors_[i].mutable_grad() = part(gradients_, i);
     }
@@ -266,9 +289,11 @@ class TorchModel : public Model {
       std::vector<int64_t> shape{static_cast<int64_t>(batch.size())};
       shape.insert(shape.end(), each.column.shape.begin(), each.column.shape.end());
       // from_blob() takes no const pointer; the tensor is only read.
-      tensors.emplace(each.column.name, torch::from_blob(const_cast<std::byte*>(each.bytes.data()), shape,
-                                                         torchType(each.column.type))
-                                            .to(device_));
+      torch::Tensor values =
+          torch::from_blob(const_cast<std::byte*>(each.bytes.data()), shape, torchType(each.column.type))
+              .to(device_);
+      if (values.is_floating_point() && dtype_ != torch::kFloat32) values = values.to(dtype_);
+      tensors.emplace(each.column.name, std::move(values));
     }
     rows_->addTo(tensors, batch.rows(), purpose);
     return tensors;
@@ -280,6 +305,7 @@ class TorchModel : public Model {
 
   torch::Device device_;
   const uint64_t seed_;
+  const torch::ScalarType dtype_;  ///< of tensors_, parameters_ and gradients_
   std::shared_ptr<Network> network_;
   std::vector<ColumnSpec> inputs_;  ///< of network_
   ModelSpec spec_;
@@ -293,6 +319,7 @@ class TorchModel : public Model {
   std::vector<torch::Tensor> parameterArrays_;
   std::vector<torch::Tensor> gradientArrays_;
   bool inPlace_;              ///< the model computes in these arrays
+  bool onDevice_ = false;     ///< they are in the CUDA device's memory
   torch::Tensor hostCopy_;    ///< the last copy made by onHost()
   GradientsFinal whenFinal_;  ///< of the current pass
   std::vector<bool> final_;   ///< per parameter: reported in the current pass

@@ -20,10 +20,18 @@ torch::Device torchDevice(const Device& device) {
                         : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.cuda));
 }
 
-ModelSpec describeNetwork(std::string_view name, const Network& network) {
+torch::ScalarType torchType(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return torch::kBFloat16;
+    case DType::f16: return torch::kFloat16;
+    default: return torch::kFloat32;
+  }
+}
+
+ModelSpec describeNetwork(std::string_view name, const Network& network, DType dtype) {
   ModelSpec spec{std::string(name), {}, network.tables()};
   for (const auto& [key, tensor] : network.trained()) {
-    spec.tensors.push_back({key, DType::f32, {tensor.sizes().begin(), tensor.sizes().end()}});
+    spec.tensors.push_back({key, dtype, {tensor.sizes().begin(), tensor.sizes().end()}});
   }
   return spec;
 }

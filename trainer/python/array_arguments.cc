@@ -9,6 +9,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include "common/types/model_layout.h"
 #include "trainer/client/api/client.h"
 
 namespace nb = nanobind;
@@ -98,6 +99,12 @@ template <class Id>
 using Ids = nb::ndarray<const Id, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
+
+ArrayForm::ArrayForm(const ModelSpec& model) {
+  const ModelLayout layout(model);
+  elements_ = layout.totalElements();
+  nativeSize_ = layout.byteAt(elements_) / sizeof(float);
+}
 
 Values valuesOf(nb::handle array, const char* name, const CudaDevice* device) {
   constexpr const char* kKind = "a flat, contiguous, writable float32 array";

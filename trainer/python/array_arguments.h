@@ -7,6 +7,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include "trainer/client/api/arena_values.h"
+
 namespace psd::python {
 
 /// A writable flat float32 array, in host memory or on a CUDA device. Keeps the underlying memory alive. Can
@@ -19,6 +21,29 @@ using ConstValues = nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::
 struct CudaDevice {
   int index = 0;
   uint64_t stream = 0;  ///< a cudaStream_t, which waits for pending work on an array
+};
+
+/// How the flat arrays of a model's values stand for its elements: one float32 for each, or, where some have
+/// 16 bits, the bytes of a native arena (ArenaValues) taken as float32. The size of an array tells which. A
+/// value type.
+class ArrayForm {
+ public:
+  ArrayForm() = default;
+  explicit ArrayForm(const ModelSpec& model);
+
+  /// The size of a native array, in float32.
+  uint64_t nativeSize() const { return nativeSize_; }
+  /// Whether an array of the model has this size, in float32.
+  bool fits(uint64_t size) const { return size == elements_ || size == nativeSize_; }
+  template <class Float>
+  BasicArenaValues<Float> operator()(std::span<Float> array) const {
+    if (array.size() == elements_ || array.size() != nativeSize_) return array;
+    using Byte = typename BasicArenaValues<Float>::Byte;
+    return BasicArenaValues<Float>::native(reinterpret_cast<Byte*>(array.data()), elements_);
+  }
+
+ private:
+  uint64_t elements_ = 0, nativeSize_ = 0;
 };
 
 inline std::span<float> spanOf(const Values& values) { return {values.data(), values.size()}; }

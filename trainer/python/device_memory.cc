@@ -26,9 +26,9 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::make(int device, std::functi
 
 CudaDevice DeviceMemory::device() const { return {index_, reinterpret_cast<uint64_t>(copier_->stream())}; }
 
-void DeviceMemory::expect(size_t elements) {
+void DeviceMemory::expect(const ArrayForm& form) {
   const std::lock_guard lock(mutex_);
-  elements_ = elements;
+  form_ = form;
 }
 
 void DeviceMemory::begin(Client& client) {
@@ -68,16 +68,17 @@ Status DeviceMemory::copy(std::span<float> to, std::span<const float> from) {
 }
 
 bool DeviceMemory::fits(std::span<const float> array) const {
-  return array.size() == elements_ && isAligned(array.data());
+  return form_.fits(array.size()) && isAligned(array.data());
 }
 
 DeviceMemory::HostCopy DeviceMemory::hostCopyFor(std::span<const float> array) {
   const std::lock_guard lock(mutex_);
   if (usesDevice_ || array.empty() || !fits(array)) return nullptr;
-  const auto free =
-      std::ranges::find_if(hostCopies_, [](const HostCopy& copy) { return copy.use_count() == 1; });
+  const auto free = std::ranges::find_if(hostCopies_, [&](const HostCopy& copy) {
+    return copy.use_count() == 1 && copy->size() == array.size();
+  });
   if (free != hostCopies_.end()) return *free;
-  hostCopies_.push_back(std::make_shared<std::vector<float>>(elements_));
+  hostCopies_.push_back(std::make_shared<std::vector<float>>(array.size()));
   return hostCopies_.back();
 }
 

@@ -22,8 +22,8 @@ class DeviceMemory {
   static Result<std::shared_ptr<DeviceMemory>> make(int device, std::function<bool()> keepWaiting);
 
   CudaDevice device() const;
-  /// Sets the number of elements of the model's arrays. Called before the client's join() or observe().
-  void expect(size_t elements);
+  /// Sets the form of the model's arrays. Called before the client's join() or observe().
+  void expect(const ArrayForm& form);
   /// Called after join() or observe(), with no call in progress.
   void begin(Client& client);
 
@@ -55,7 +55,7 @@ class DeviceMemory {
   const std::unique_ptr<DeviceCopier> copier_;
   const std::function<bool()> keepWaiting_;
   std::mutex mutex_;  // guards the rest, and the copier
-  size_t elements_ = 0;
+  ArrayForm form_;
   bool usesDevice_ = false;           // the client uses device memory directly
   std::vector<HostCopy> hostCopies_;  // those without another owner are free
   std::vector<float> hostValues_;

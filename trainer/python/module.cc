@@ -69,6 +69,12 @@ nb::dict shapesOf(const ModelSpec& model) {
   return shapes;
 }
 
+std::vector<std::string> dtypesOf(const ModelSpec& model) {
+  std::vector<std::string> dtypes;
+  for (const TensorSpec& tensor : model.tensors) dtypes.emplace_back(dtypeName(tensor.dtype));
+  return dtypes;
+}
+
 using TableArguments = std::tuple<std::string, uint32_t, const char*, float, uint64_t>;
 std::vector<TableArguments> tablesOf(const ModelSpec& model) {
   std::vector<TableArguments> tables;
@@ -119,13 +125,14 @@ void bindModel(nb::module_& m) {
       .def_prop_ro("shapes", &shapesOf,
                    nb::for_getter(nb::sig("def shapes(self) -> dict[str, tuple[int, ...]]")),
                    "The shape of each tensor.")
+      .def_prop_ro("dtypes", &dtypesOf, "The dtype of each tensor: \"f32\", \"bf16\" or \"f16\".")
       .def_prop_ro("tables", &tablesOf, "The arguments of psd.Table for each embedding table.")
       .def(
           "add_tensor",
-          [](ModelSpec& model, std::string name, std::vector<uint64_t> shape) {
-            model.tensors.push_back({std::move(name), DType::f32, std::move(shape)});
+          [](ModelSpec& model, std::string name, std::vector<uint64_t> shape, const std::string& dtype) {
+            model.tensors.push_back({std::move(name), take(parseDType(dtype)), std::move(shape)});
           },
-          "name"_a, "shape"_a)
+          "name"_a, "shape"_a, "dtype"_a)
       .def(
           "add_table",
           [](ModelSpec& model, std::string name, uint32_t dim, const std::string& initial, float scale,
@@ -141,6 +148,13 @@ void bindModel(nb::module_& m) {
              std::vector<std::pair<uint64_t, uint64_t>> places;
              for (const TensorPlace& place : layout.places()) places.emplace_back(place.begin, place.count);
              return std::make_pair(layout.totalElements(), places);
+           })
+      .def("native_layout",
+           [](const ModelSpec& model) {
+             const ModelLayout layout(model);
+             std::vector<uint64_t> begins;
+             for (const TensorPlace& place : layout.places()) begins.push_back(layout.byteAt(place.begin));
+             return std::make_pair(layout.byteAt(layout.totalElements()), begins);
            })
       .def("__repr__", [](const ModelSpec& model) { return describe(model); });
 }

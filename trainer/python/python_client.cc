@@ -97,7 +97,7 @@ void PythonPartialPush::checkOpen() const {
 
 void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   checkOpen();
-  const uint64_t elements = push_->gradient.size();
+  const uint64_t elements = push_->elements;
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
@@ -151,18 +151,19 @@ const CudaDevice* PythonClient::device() const {
 JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model, nb::handle initialValues) {
   const ConstValues given = constValuesOf(initialValues, "the initial values", device());
   const ConstValues initial = memory_ ? given : aligned(given);
-  const JoinInfo info = take(client_->run(
-      [membership, model, initial, newest = newest_, memory = memory_](Client& client) -> Result<JoinInfo> {
-        if (memory) memory->expect(ModelLayout(model).totalElements());
-        if (memory) PSD_RETURN_IF_ERROR(memory->wait());
-        newest->set(initial);
-        Result<JoinInfo> joined = client.join(membership, model, [newest, memory] {
-          return memory ? memory->beginInitialization(newest->get()) : newest->get();
-        });
-        newest->release();
-        if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
-        return joined;
-      }));
+  const ArrayForm form = form_ = ArrayForm(model);
+  const JoinInfo info = take(client_->run([membership, model, form, initial, newest = newest_,
+                                           memory = memory_](Client& client) -> Result<JoinInfo> {
+    if (memory) memory->expect(form);
+    if (memory) PSD_RETURN_IF_ERROR(memory->wait());
+    newest->set(initial);
+    Result<JoinInfo> joined = client.join(membership, model, [newest, memory, form] {
+      return form(memory ? memory->beginInitialization(newest->get()) : newest->get());
+    });
+    newest->release();
+    if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
+    return joined;
+  }));
   tables_ = model.tables;
   joined_ = info;
   begin();
@@ -171,7 +172,8 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
   const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
-  if (memory_) memory_->expect(ModelLayout(info.model).totalElements());
+  form_ = ArrayForm(info.model);
+  if (memory_) memory_->expect(form_);
   tables_ = info.model.tables;
   begin();
   return info;
@@ -198,20 +200,21 @@ PythonClient::PullWork PythonClient::makePull(nb::handle destination, const Pyth
   const Values given = valuesOf(destination, "the destination of a pull", device());
   if (memory_) return makePullToDevice(given, rowBatchOf(rows));
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
-  return [given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
+  return [given, values, form = form_, rows = rowBatchOf(rows), newest = newest_](Client& client) {
     const auto answered = [given, values, rows, newest] {
       if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
       if (values.size() > 0) newest->set(ConstValues(values));  // not for pulls of rows only
       return Status();
     };
-    return std::make_shared<Call>(Call{client.pull(spanOf(values), rows.get()), answered});
+    return std::make_shared<Call>(Call{client.pull(form(spanOf(values)), rows.get()), answered});
   };
 }
 
 PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
                                                       std::shared_ptr<RowBatch> rows) {
   using Call = PythonPending<PullInfo>::Call;
-  return [destination, rows = std::move(rows), newest = newest_, memory = memory_](Client& client) {
+  return [destination, form = form_, rows = std::move(rows), newest = newest_,
+          memory = memory_](Client& client) {
     const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
     const auto answered = [destination, copy, rows, newest, memory]() -> Status {
       if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
@@ -221,7 +224,7 @@ PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
     // Pending work on the device may still read the previous values.
     const Status free = memory->wait();
     return std::make_shared<Call>(
-        Call{free.ok() ? client.pull(copy ? std::span(*copy) : spanOf(destination), rows.get())
+        Call{free.ok() ? client.pull(form(copy ? std::span(*copy) : spanOf(destination)), rows.get())
                        : failedCall<PullInfo>(free.error()),
              answered, memory});
   };
@@ -251,10 +254,10 @@ PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
   if (memory_) return makePushFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
-  return [steps = steps_, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
-          rows = rowBatchOf(arguments.rows)](Client& client) {
+  return [steps = steps_, behind = arguments.behind, gradient, form = form_,
+          basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows)](Client& client) {
     const auto start = [&](Step step) {
-      return client.push(step, spanOf(gradient), behind, basis, rows.get());
+      return client.push(step, form(spanOf(gradient)), behind, basis, rows.get());
     };
     return std::make_shared<Call>(
         Call{steps->inOrder(start, failedCall<PushInfo>), [gradient, rows] { return Status(); }, nullptr});
@@ -264,16 +267,17 @@ PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
 PythonClient::PushWork PythonClient::makePushFromDevice(const PushArguments& arguments,
                                                         const ConstValues& gradient) {
   using Call = PythonPending<PushInfo>::Call;
-  return [steps = steps_, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
-          rows = rowBatchOf(arguments.rows), memory = memory_](Client& client) {
-    const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
-    const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
-    const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
-    const auto start = [&](Step step) { return client.push(step, sent, behind, basis, rows.get()); };
-    return std::make_shared<Call>(
-        Call{there.ok() ? steps->inOrder(start, failedCall<PushInfo>) : failedCall<PushInfo>(there.error()),
-             [gradient, copy, rows] { return Status(); }, memory});
-  };
+  return
+      [steps = steps_, behind = arguments.behind, gradient, form = form_, basis = versionsOf(arguments.basis),
+       rows = rowBatchOf(arguments.rows), memory = memory_](Client& client) {
+        const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
+        const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
+        const ConstArenaValues sent = form(copy ? std::span<const float>(*copy) : spanOf(gradient));
+        const auto start = [&](Step step) { return client.push(step, sent, behind, basis, rows.get()); };
+        return std::make_shared<Call>(Call{
+            there.ok() ? steps->inOrder(start, failedCall<PushInfo>) : failedCall<PushInfo>(there.error()),
+            [gradient, copy, rows] { return Status(); }, memory});
+      };
 }
 
 PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
@@ -288,10 +292,12 @@ PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   const std::vector<Version> basis = versionsOf(arguments.basis);
   client_->run([&, push](Client& client) {
     if (push->memory) push->copy = push->memory->hostCopyFor(spanOf(push->gradient));
-    const auto sent = push->copy ? std::span<const float>(*push->copy) : spanOf(push->gradient);
+    const ConstArenaValues sent =
+        form_(push->copy ? std::span<const float>(*push->copy) : spanOf(push->gradient));
     const auto start = [&](Step step) {
       return client.beginPush(step, sent, arguments.behind, basis, push->rows.get());
     };
+    push->elements = sent.size();
     push->partial = steps_->inOrder(start, [](const Error& error) -> std::unique_ptr<PartialPush> {
       return std::make_unique<FailedPush>(error);
     });

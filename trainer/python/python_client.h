@@ -97,6 +97,7 @@ class PythonPartialPush {
     bool unfinished = true;
     std::unique_ptr<PartialPush> partial;
     ConstValues gradient;
+    uint64_t elements = 0;  // of the gradient
     std::shared_ptr<RowBatch> rows;
     std::shared_ptr<DeviceMemory> memory;  // of the gradient; null: it is in host memory
     DeviceMemory::HostCopy copy;           // sent instead of the gradient; null: the gradient itself is sent
@@ -239,6 +240,7 @@ class PythonClient {
   const std::shared_ptr<SharedClient> client_;
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // see RowBatch
+  ArrayForm form_;                        // of the model's arrays; after join() or observe()
   JoinInfo joined_;                       // after join()
   const std::shared_ptr<Steps> steps_ = std::make_shared<Steps>(client_->keepWaiting());
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;

@@ -21,6 +21,7 @@
 #include "common/types/named_value.h"
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
+#include "trainer/client/api/arena_values.h"
 #include "trainer/client/api/row_batch.h"
 
 namespace psd {
@@ -320,7 +321,7 @@ class Fragments {
 
   /// Under LocalSteps::fragments: pull() of one fragment's elements only, to their places in `destination`,
   /// which has the size of the whole arena. PullInfo::versions of other fragments' shards are 0.
-  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) = 0;
+  virtual Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) = 0;
   /// roundDue() for the rounds of one fragment; `basis`: PullInfo::versions of the values that the local
   /// steps started from. When several daemons hold parts of the fragment, each with its own rounds, the first
   /// answer counts; call wait() when such a call is done(). Without LocalSteps::endsEarly only closed rounds
@@ -422,7 +423,7 @@ class Client {
   /// within some wait(), when the daemon restarted without a model; it then returns the trainer's newest
   /// values. Kept until leave().
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                                const std::function<std::span<const float>()>& initialValues) = 0;
+                                const std::function<ConstArenaValues()>& initialValues) = 0;
 
   /// Instead of join(): reads as a reader. An empty model matches any; JoinInfo::model is the daemon's. Fails
   /// with a codec of gradients (invalidArgument), and while the model has no values (notReady). When the
@@ -437,9 +438,9 @@ class Client {
   /// with this trainer.
   virtual bool useDeviceMemory() { return false; }
 
-  /// Starts to fill `destination` with the dense parameters and, unless `rows` is null, its rows with their
-  /// values. With an empty destination and non-null `rows`, pulls the rows only.
-  virtual Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) = 0;
+  /// Starts to fill `destination`, float32 or native, with the dense parameters and, unless `rows` is null,
+  /// its rows with their values. With an empty destination and non-null `rows`, pulls the rows only.
+  virtual Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) = 0;
 
   /// An empty batch for rows of the model's tables, after join() or observe().
   virtual RowBatch makeRowBatch() const { return RowBatch({}); }
@@ -451,20 +452,21 @@ class Client {
   /// next pull: callers must call view() again before each use.
   virtual std::span<const float> view() const { return {}; }
 
-  /// Starts to push one gradient. `step` starts at 1 and rises with every push. `behind`: the number of
-  /// samples, and of steps under a policy with local steps. `basis`: PullInfo::versions of the values that
-  /// the gradient was computed from; missing shards count from version 0. Several pushes may be in progress:
-  /// they reach each shard in the order of these calls. `rows`: with the gradients of its rows; null: the
-  /// gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed. Over several
-  /// connections a push is sent when the previous ones are answered and some thread is within a call.
-  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  /// Starts to push one gradient, float32 or native. `step` starts at 1 and rises with every push. `behind`:
+  /// the number of samples, and of steps under a policy with local steps. `basis`: PullInfo::versions of the
+  /// values that the gradient was computed from; missing shards count from version 0. Several pushes may be
+  /// in progress: they reach each shard in the order of these calls. `rows`: with the gradients of its rows;
+  /// null: the gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed.
+  /// Over several connections a push is sent when the previous ones are answered and some thread is within a
+  /// call.
+  virtual Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
   /// Starts to push a gradient that is still being computed; arguments as for push(). Pushes that start later
   /// are sent after this one. `rows`: its gradients are final when finish() is called; null: the gradient has
   /// none.
-  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient,
-                                                 GradientInfo behind, const std::vector<Version>& basis,
+  virtual std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
+                                                 const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
 
   /// Makes `calls` empty calls, 1 to a million, `outstanding` of them unanswered at a time, 1 to 65536, and
@@ -486,7 +488,7 @@ class Client {
   // The calls of interfaces that not every client has; without the interface they fail (notReady), except
   // report(), which only checks the values.
   Pending<RoundDue> roundDue(Version version);
-  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
+  Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment);
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where);
   Result<MachineProgress> progress(bool settled = false);

@@ -21,6 +21,7 @@ class CodecTransport final : public SliceTransport {
   const char* name() const override { return messages_.name(); }
   bool canPush() const override { return encoder_ != nullptr; }
   bool canPull() const override { return pullCodec_ != nullptr; }
+  bool encodes() const override { return true; }
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;

@@ -21,6 +21,7 @@ class DeltaTransport final : public SliceTransport {
   const char* name() const override { return messages_.name(); }
   bool canPush() const override { return false; }
   bool canPull() const override { return messages_.canPull(); }
+  bool encodes() const override { return true; }
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;

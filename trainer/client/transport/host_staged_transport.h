@@ -24,6 +24,7 @@ class HostStagedTransport final : public SliceTransport {
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
   void close(const Error& why) override { closed_ = why; }
+  DeviceCopier& copier() { return *copier_; }
 
  private:
   SliceTransport& pushes_;

@@ -69,7 +69,8 @@ kj::Promise<Result<SlicePulled>> MessageRows::pull(uint64_t pull, const RowSlice
     request.setCodec(std::string(pullCodec_->name()).c_str());
   } else {
     const auto contiguous = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
-    expected = messages_.expect(pull, slice.shard, slice.first, ifAligned(contiguous));
+    expected =
+        messages_.expect(pull, slice.shard, slice.first, std::as_writable_bytes(ifAligned(contiguous)));
   }
   return request.send().then([slice, &batch, codec = pullCodec_,
                               expected](capnp::Response<schema::RowsResult> answer) -> Result<SlicePulled> {

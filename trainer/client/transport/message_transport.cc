@@ -25,7 +25,7 @@ kj::ArrayPtr<capnp::word> MessageTransport::placeFor(capnp::rpc::Message::Reader
 }
 
 std::shared_ptr<const void> MessageTransport::expect(uint64_t pull, ShardId shard, uint64_t offset,
-                                                     std::span<float> into) {
+                                                     std::span<std::byte> into) {
   if (into.empty()) return nullptr;
   const Key key{pull, shard.value, offset};
   places_[key] = into;
@@ -49,26 +49,26 @@ kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, 
                                                        std::shared_ptr<const void> owner) {
   auto request = connection_.trainer().pushRequest(pushCall(push, slice));
   describe(request.initHead(), push, slice);
-  request.setCodec(std::string(codec).c_str());
+  if (!codec.empty()) request.setCodec(std::string(codec).c_str());
   request.setCount(static_cast<uint32_t>(slice.count));
-  connection_.stream().pin(bytes.data(), std::move(owner));
+  if (owner) connection_.stream().pin(bytes.data(), std::move(owner));
   request.adoptGradient(
       wire::referenceBytes(static_cast<schema::Trainer::PushParams::Builder&>(request), bytes));
   return request.send().dropPipeline().then(
       [size = bytes.size()](auto answer) { return readAnswer(answer, size); });
 }
 
-kj::Promise<Result<SlicePulled>> MessageTransport::pull(uint64_t pull, const Slice& slice,
-                                                        std::span<float> into) {
+kj::Promise<Result<SlicePulled>> MessageTransport::pullBytes(uint64_t pull, const Slice& slice,
+                                                             std::span<std::byte> into) {
   return pullEncoded(pull, slice, "",
                      [into](std::span<const std::byte> bytes) -> Status {
-                       if (bytes.size() != into.size_bytes()) {
+                       if (bytes.size() != into.size()) {
                          return {ErrorCode::protocolMismatch,
-                                 fmt::format("the daemon sent {} bytes for a slice of {} elements",
-                                             bytes.size(), into.size())};
+                                 fmt::format("the daemon sent {} bytes for a slice of {} bytes", bytes.size(),
+                                             into.size())};
                        }
                        // Large slices were read directly into their place.
-                       if (static_cast<const void*>(bytes.data()) != into.data()) {
+                       if (bytes.data() != into.data()) {
                          std::memcpy(into.data(), bytes.data(), bytes.size());
                        }
                        return {};

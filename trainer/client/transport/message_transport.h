@@ -23,11 +23,16 @@ class MessageTransport final : public SliceTransport {
   bool canPull() const override { return connection_.canPull(); }
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
-  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override {
+    return pullBytes(pull, slice, std::as_writable_bytes(into));
+  }
+  /// Pulls a slice of this many bytes, in the shard's dtype.
+  kj::Promise<Result<SlicePulled>> pullBytes(uint64_t pull, const Slice& slice, std::span<std::byte> into);
 
   /// Sets the destination of the float32 values of a slice of a pull, of tensors or rows, while the returned
   /// object is kept. Empty: any memory.
-  std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset, std::span<float> into);
+  std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset,
+                                     std::span<std::byte> into);
 
   /// push() and pull() of values encoded with the codec of this name.
   kj::Promise<SlicePushed> pushEncoded(const PushRequest& push, const Slice& slice, std::string_view codec,
@@ -60,7 +65,7 @@ class MessageTransport final : public SliceTransport {
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
 
   DaemonConnection& connection_;
-  std::map<Key, std::span<float>> places_;  // destinations of the slices in flight
+  std::map<Key, std::span<std::byte>> places_;  // destinations of the slices in flight
 };
 
 }  // namespace psd

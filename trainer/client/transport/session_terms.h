@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,6 +46,11 @@ struct SessionTerms {
   bool takesHyperparameters = false;
   ModelRules rules;
 
+  /// Whether a shard has a 16-bit dtype.
+  bool hasHalves() const {
+    return std::ranges::any_of(plan.shards,
+                               [](const ShardRange& shard) { return shard.dtype != DType::f32; });
+  }
   /// Parts of a gradient, and versions of a pull: one per shard.
   size_t blockCount() const { return plan.shards.size() + rowShards.size(); }
   /// Whether a shard of the plan belongs to this fragment; empty: to any.

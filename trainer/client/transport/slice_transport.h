@@ -12,6 +12,7 @@
 #include "common/types/hyperparameters.h"
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
+#include "trainer/client/api/arena_values.h"
 #include "trainer/client/api/row_batch.h"
 #include "trainer/client/transport/slices.h"
 
@@ -20,7 +21,7 @@ namespace psd {
 /// One gradient to push. `gradient` covers the whole arena.
 struct PushRequest {
   Step step;
-  std::span<const float> gradient;
+  ConstArenaValues gradient;
   uint32_t samples = 0;
   uint32_t localSteps = 0;                ///< see GradientInfo
   std::optional<uint32_t> fragment = {};  ///< the only fragment that it contains; empty: all
@@ -70,6 +71,8 @@ class SliceTransport {
   virtual const char* name() const = 0;
   virtual bool canPush() const = 0;
   virtual bool canPull() const = 0;
+  /// Whether it sends values in another encoding than that of their dtype.
+  virtual bool encodes() const { return false; }
   /// Limit on slices of pushes in flight.
   virtual uint32_t window() const { return UINT32_MAX; }
 

@@ -21,14 +21,17 @@ std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
   uint64_t most = std::max(elementsMax / kGrain * kGrain, kGrain);
   std::vector<Slice> slices;
+  uint64_t nativeAt = 0;
   for (const ShardRange& shard : plan.shards) {
+    const uint64_t elementBytes = dtypeBytes(shard.dtype);
     uint64_t pieces = (shard.count + most - 1) / most;
     uint64_t even = (shard.count + pieces - 1) / pieces;
     uint64_t piece = std::min((even + kGrain - 1) / kGrain * kGrain, most);
     for (uint64_t offset = 0; offset < shard.count; offset += piece) {
-      slices.push_back(
-          {shard.id, offset, std::min(piece, shard.count - offset), shard.begin + offset, shard.count});
+      slices.push_back({shard.id, offset, std::min(piece, shard.count - offset), shard.begin + offset,
+                        shard.count, shard.dtype, nativeAt + offset * elementBytes});
     }
+    nativeAt += shard.count * elementBytes;
   }
   return slices;
 }

@@ -14,6 +14,8 @@ struct Slice {
   uint64_t count = 0;
   uint64_t arena = 0;  ///< its begin in the arena
   uint64_t total = 0;  ///< of the whole shard
+  DType dtype = DType::f32;
+  uint64_t nativeAt = 0;  ///< its begin in a native arena, in bytes; see ArenaValues
 
   bool operator==(const Slice&) const = default;
 };

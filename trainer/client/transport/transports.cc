@@ -6,7 +6,6 @@
 #include "trainer/client/transport/delta_transport.h"
 #include "trainer/client/transport/device_rings.h"
 #include "trainer/client/transport/host_ring.h"
-#include "trainer/client/transport/host_staged_transport.h"
 
 namespace psd {
 
@@ -16,6 +15,7 @@ Transports::Transports(DaemonConnection& connection, Transport wanted, int cudaD
       cudaDevice_(cudaDevice),
       messages_(connection),
       messageRows_(connection, messages_),
+      halves_(messages_),
       host_{&messages_, &messages_} {}
 
 void Transports::prefer(std::unique_ptr<SliceTransport> transport) {
@@ -30,14 +30,31 @@ void Transports::useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_p
 
 void Transports::useDeltas(const Codec& codec) { prefer(std::make_unique<DeltaTransport>(messages_, codec)); }
 
-Result<Transports::Choice> Transports::choose(bool onDevice) {
-  if (!onDevice) return host_;
-  if (rings_) return Choice{rings_.get(), rings_.get()};
-  if (!hostStaged_) {
-    PSD_ASSIGN_OR_RETURN(auto copier, DeviceCopier::make(cudaDevice_));
-    hostStaged_ = std::make_unique<HostStagedTransport>(*host_.push, *host_.pull, std::move(copier));
-  }
-  return Choice{hostStaged_.get(), hostStaged_.get()};
+kj::Promise<SlicePushed> Transports::Way::push(const PushRequest& push, const Slice& slice) const {
+  const ConstArenaValues values = push.gradient.part(slice.arena, slice.count, slice.nativeAt);
+  if (slice.dtype == DType::f32) return slices_.push->push(push, slice, {values.floats(), nullptr});
+  return halves_.push(*halfSlices_.push, copier_, push, slice, values);
+}
+
+kj::Promise<Result<SlicePulled>> Transports::Way::pull(uint64_t pull, const Slice& slice,
+                                                       ArenaValues destination) const {
+  const ArenaValues into = destination.part(slice.arena, slice.count, slice.nativeAt);
+  if (slice.dtype == DType::f32) return slices_.pull->pull(pull, slice, into.floats());
+  return halves_.pull(*halfSlices_.pull, copier_, pull, slice, into);
+}
+
+Status Transports::stageOnHost() {
+  if (hostStaged_) return {};
+  PSD_ASSIGN_OR_RETURN(auto copier, DeviceCopier::make(cudaDevice_));
+  hostStaged_ = std::make_unique<HostStagedTransport>(*host_.push, *host_.pull, std::move(copier));
+  return {};
+}
+
+Result<Transports::Way> Transports::choose(bool onDevice, bool halves) {
+  if (!onDevice) return Way(host_, halves_, host_, nullptr);
+  if (!rings_ || halves) PSD_RETURN_IF_ERROR(stageOnHost());
+  SliceTransport* const slices = rings_ ? rings_.get() : hostStaged_.get();
+  return Way({slices, slices}, halves_, host_, hostStaged_ ? &hostStaged_->copier() : nullptr);
 }
 
 bool Transports::shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const {

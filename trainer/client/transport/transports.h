@@ -7,6 +7,8 @@
 #include "trainer/client/api/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
+#include "trainer/client/transport/half_slices.h"
+#include "trainer/client/transport/host_staged_transport.h"
 #include "trainer/client/transport/message_rows.h"
 #include "trainer/client/transport/message_transport.h"
 #include "trainer/client/transport/ring_rows.h"
@@ -48,8 +50,27 @@ class Transports {
     SliceTransport* push;
     SliceTransport* pull;
   };
+  /// The way of the values of one pull or push: `slices`, of float32, and that of 16-bit dtypes.
+  class Way {
+   public:
+    Way(const Choice& slices, HalfSlices& halves, const Choice& halfSlices, DeviceCopier* copier)
+        : slices_(slices), halves_(halves), halfSlices_(halfSlices), copier_(copier) {}
+
+    /// As of SliceTransport, for the slice's elements of the whole arena.
+    kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice) const;
+    kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, ArenaValues destination) const;
+    uint32_t pushWindow() const { return slices_.push->window(); }
+    uint32_t pullWindow() const { return slices_.pull->window(); }
+
+   private:
+    Choice slices_;
+    HalfSlices& halves_;
+    Choice halfSlices_;     // of their float32 values
+    DeviceCopier* copier_;  // null: the values are in host memory
+  };
   /// For values in host memory, or in the client's CUDA device; an error if that device cannot be used.
-  Result<Choice> choose(bool onDevice);
+  /// `halves`: whether some have a 16-bit dtype.
+  Result<Way> choose(bool onDevice, bool halves);
 
   /// The daemon's parameters in this process; null if they must be pulled.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
@@ -80,6 +101,8 @@ class Transports {
   kj::Promise<Status> openSharedModel(TransportOffer& offer, const SessionTerms& terms);
   /// Outcome of a transport that could not be opened: OK if messages may replace it, else an error.
   Status fallBack(const Error& why) const;
+  /// Creates hostStaged_ on first use.
+  Status stageOnHost();
   /// Makes this the transport of values in host memory, for what it supports.
   void prefer(std::unique_ptr<SliceTransport> transport);
 
@@ -90,10 +113,11 @@ class Transports {
   MessageRows messageRows_;
   std::unique_ptr<RingRows> ringRows_;  // null: rows go in messages
   std::vector<std::unique_ptr<SliceTransport>> others_;
+  HalfSlices halves_;
   Choice host_;
-  std::unique_ptr<SliceTransport> rings_;       // of devices; null where the daemon shares none
-  std::unique_ptr<SliceTransport> hostStaged_;  // created on first use
-  std::shared_ptr<const SharedModel> shared_;   // null: values are pulled slice by slice
+  std::unique_ptr<SliceTransport> rings_;            // of devices; null where the daemon shares none
+  std::unique_ptr<HostStagedTransport> hostStaged_;  // created on first use
+  std::shared_ptr<const SharedModel> shared_;        // null: values are pulled slice by slice
 };
 
 }  // namespace psd

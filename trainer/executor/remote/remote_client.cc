@@ -27,7 +27,7 @@ Error refused(const char* what) {
 }  // namespace
 
 Result<JoinInfo> RemoteClient::join(const Membership& membership, const ModelSpec&,
-                                    const std::function<std::span<const float>()>&) {
+                                    const std::function<ConstArenaValues()>&) {
   PSD_ASSIGN_OR_RETURN(const RemoteJoin joined, steps_.join(membership));
   JoinInfo info;
   info.policy = joined.policy;
@@ -42,11 +42,11 @@ Result<JoinInfo> RemoteClient::join(const Membership& membership, const ModelSpe
 
 Result<JoinInfo> RemoteClient::observe(const ModelSpec&) { return refused("observe"); }
 
-Pending<PullInfo> RemoteClient::pull(std::span<float>, RowBatch*) {
+Pending<PullInfo> RemoteClient::pull(ArenaValues, RowBatch*) {
   return Pending<PullInfo>(std::make_unique<CompletedCall<PullInfo>>(PullInfo()));
 }
 
-Pending<PushInfo> RemoteClient::push(Step step, std::span<const float>, GradientInfo behind,
+Pending<PushInfo> RemoteClient::push(Step step, ConstArenaValues, GradientInfo behind,
                                      const std::vector<Version>&, const RowBatch*) {
   const Stopwatch stopwatch;
   const Result<StepResult> done = steps_.step(step, behind.samples);
@@ -58,7 +58,7 @@ Pending<PushInfo> RemoteClient::push(Step step, std::span<const float>, Gradient
   return Pending<PushInfo>(std::make_unique<CompletedCall<PushInfo>>(std::move(info)));
 }
 
-std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, std::span<const float>, GradientInfo,
+std::unique_ptr<PartialPush> RemoteClient::beginPush(Step, ConstArenaValues, GradientInfo,
                                                      const std::vector<Version>&, const RowBatch*) {
   return std::make_unique<FailedPush>(refused("push in parts"));
 }

@@ -13,14 +13,14 @@ class RemoteClient final : public Client {
   explicit RemoteClient(RemoteSteps& steps) : steps_(steps) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   /// Not supported: readers connect to the daemon.
   Result<JoinInfo> observe(const ModelSpec& model) override;
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override;
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override;
   /// Not supported: only the executor knows which elements of a gradient are final.
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override;
   /// Not supported: it would not measure the daemon.
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import InvalidArgument
@@ -85,3 +85,13 @@ def shown(value: Any) -> str:
     """A value for a message, shortened to its type if it is long."""
     text_of = repr(value)
     return text_of if len(text_of) <= 40 and "\n" not in text_of else f"a {type(value).__name__}"
+
+
+def dtypes(shapes: Mapping[str, object], given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """The dtype of each tensor."""
+    for name, dtype in given.items():
+        if name not in shapes:
+            raise InvalidArgument(f"dtypes has '{text('the name of a tensor', name)}', which is no tensor of the model")
+        if dtype not in known:
+            raise InvalidArgument(f"the dtype of '{name}' is {dtype!r}; a tensor is {', '.join(known[:-1])} or {known[-1]}")
+    return {name: given.get(name, known[0]) for name in shapes}

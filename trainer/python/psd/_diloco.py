@@ -14,7 +14,7 @@ from . import _arguments, _psd, _served
 from ._embedding import tables_of
 from ._loads import Loads
 from ._pace import Pace
-from ._parameters import check_dtypes, check_module, check_shapes, layout_of, parameters_of
+from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, log_replaced
 from .errors import InvalidArgument, NonFinite
@@ -69,9 +69,9 @@ class DiLoCo(Training):
     the daemon makes an outer step from each learner's difference, and learners do not wait for each other. The training
     loop does not change: the optimizer's step() does all this.
 
-    The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
-    must be float32. The first learner's values initialize the model; later learners adopt the model's values, which the
-    logger "psd" reports. An exchange pushes the parameters as they are, even if code outside the optimizer has
+    The parameters of `model` that require a gradient at construction are the daemon's model, by name, shape and dtype:
+    float32, bfloat16 or float16; the learner keeps float32 values beside them. The first learner's values initialize the
+    model; later learners adopt the model's values, which the logger "psd" reports. An exchange pushes the parameters as they are, even if code outside the optimizer has
     changed them: clipping of weights and constraints count as trained, which the logger reports once. Values of
     load_state_dict() stay until the next step or sync(), for evaluation: it restores the learner's, logs a warning, and
     a step without a closure does nothing else. Steps and exchanges are rejected after a parameter was frozen, unfrozen,
@@ -102,7 +102,7 @@ class DiLoCo(Training):
                                   "psd.torch.DiLoCo is for models without tables, psd.torch.Optimizer for those with")
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
-        check_dtypes(self._parameters)
+        check_kinds(self._parameters)
         _served.check_free(self._parameters)
         held = {id(each) for group in inner_optimizer.param_groups for each in group["params"]}
         if not any(id(parameter) in held for parameter in self._parameters.values()):
@@ -123,7 +123,7 @@ class DiLoCo(Training):
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # The parameters as of the last exchange, or during one the learner's, with which a daemon that lost its model is
         # initialized; and a spare array.
-        self._values, self._spare = self.model.zeros(), self.model.zeros()
+        self._values, self._spare = self.model.zeros(float32=True), self.model.zeros(float32=True)
         self._values_of = {key: torch.from_numpy(view) for key, view in self.model.views(self._values).items()}
         for key, parameter in self._parameters.items():
             self._values_of[key].copy_(parameter.detach())
@@ -244,7 +244,7 @@ class DiLoCo(Training):
         self._exchanges.begin()
         self._note()
         if not self._info.initialized_model and not all(
-                torch.equal(self._values_of[key], parameter.detach().cpu()) for key, parameter in self._parameters.items()):
+                torch.equal(self._values_of[key].to(parameter.dtype), parameter.detach().cpu()) for key, parameter in self._parameters.items()):
             log_replaced("the module", self._exchanges.versions)
         self._adopt()
 
@@ -263,7 +263,7 @@ class DiLoCo(Training):
 
     def _check_parameters(self) -> None:
         check_module(self)
-        check_dtypes(self._parameters)
+        check_dtypes(self._parameters, self.model.dtypes)
         check_shapes(self._parameters, self.model.shapes)
 
     def _undo_loads(self) -> dict[str, torch.Tensor]:
@@ -284,12 +284,20 @@ class DiLoCo(Training):
                              "intended for clipping of weights; load other values before the learner is made", key)
                 return
 
+    def _gather(self, key: str, values: torch.Tensor) -> torch.Tensor:
+        """Brings the learner's values of a parameter up to date. Of 16 bits, adds what has changed since they were rounded
+        for the parameter, so that the rounding counts as no training."""
+        own = self._values_of[key]
+        if values.dtype == torch.float32:
+            return own.copy_(values)
+        return own.add_(values.to(own.device, torch.float32) - own.to(values.dtype).float())
+
     def _exchange(self, last: bool) -> None:
         if loaded := self._undo_loads():
             self._loads.log(loaded, "this exchange restores the learner's values")
         with torch.no_grad():
             for key, parameter in self._parameters.items():
-                if not torch.isfinite(self._values_of[key].copy_(parameter.detach())).all():
+                if not torch.isfinite(self._gather(key, parameter.detach())).all():
                     raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
         self._exchanges.exchange(last)
         self._adopt()

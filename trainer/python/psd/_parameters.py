@@ -11,6 +11,9 @@ from ._embedding import Embedding
 from .errors import InvalidArgument
 
 
+_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
 class TrainsServed(Protocol):
     """A trainer of a model whose parameters a daemon serves."""
 
@@ -42,14 +45,17 @@ def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
         if type(parameter.data) is not torch.Tensor:
             raise InvalidArgument(f"parameter '{key}' is a {type(parameter.data).__name__}; the daemon's are whole tensors of this "
                                   "process (no FSDP, no tensor parallelism)")
-    check_dtypes(parameters)
+        if parameter.dtype not in _DTYPES:
+            raise InvalidArgument(f"parameter '{key}' is {parameter.dtype}; the daemon's are float32, bfloat16 or float16, and its "
+                                  "optimizer computes with float32: convert the module, by float() for example")
 
 
-def check_dtypes(parameters: Mapping[str, torch.nn.Parameter]) -> None:
+def check_dtypes(parameters: Mapping[str, torch.nn.Parameter], dtypes: Mapping[str, str]) -> None:
+    """Rejects parameters whose dtype was changed after the join. `dtypes`: of the model, by the same names."""
     for key, parameter in parameters.items():
-        if parameter.dtype != torch.float32:
-            raise InvalidArgument(f"parameter '{key}' is {parameter.dtype}; the daemon's are torch.float32 (compute in fewer "
-                                  "bits with torch.autocast)")
+        if _DTYPES.get(parameter.dtype) != dtypes[key]:
+            raise InvalidArgument(f"parameter '{key}' is {parameter.dtype} now, and {dtypes[key]} in the daemon's model: convert the module "
+                                  "before the first trainer joins, at a daemon that has no model yet")
 
 
 def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[str, tuple[int, ...]]) -> None:

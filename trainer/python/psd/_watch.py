@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from . import _dtypes
+
 _WHOLE = 16384  # models up to this many elements are compared whole
 _WINDOW = 1024  # smallest window of a larger model: adjacent elements that are compared in one step
 _PARTS = 2048  # the window is at least 1 / _PARTS of the model
@@ -20,17 +22,22 @@ class Watch:
     except writes through `.data`. To detect those, values are compared: all of a small model, otherwise some of each
     parameter and a window that moves with each step. Used by the thread that makes the steps."""
 
-    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], flat: np.ndarray | torch.Tensor, value_of: Mapping[str, torch.Tensor],
-                 places: Mapping[str, slice]):
-        """`flat`: the array of the last pull; `value_of`: its views, by parameter; `places`: their slices of `flat`."""
+    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], flat: np.ndarray | torch.Tensor, value_of: Mapping[str, torch.Tensor]):
+        """`flat`: the array of the last pull; `value_of`: its views, by parameter."""
         self._parameters, self._value_of = parameters, value_of
+        # Compared in units of an element, or of 16 bits in an array of elements of several dtypes.
+        native = _dtypes.is_native(flat)
+        self._unit = np.dtype(np.int16 if native else np.int32)
         self._values: np.ndarray | torch.Tensor = flat
+        if native:
+            self._values = flat.view(torch.int16) if isinstance(flat, torch.Tensor) else flat.view(np.int16)
         self._names = list(parameters)
-        self._begins = np.array([places[key].start for key in self._names], np.int64)
+        begin = flat.data_ptr() if isinstance(flat, torch.Tensor) else flat.ctypes.data
+        self._begins = np.array([value_of[key].data_ptr() - begin for key in self._names], np.int64) // self._unit.itemsize
         self._each = min(_PER_PARAMETER, max(1, _SPREAD // max(1, len(self._names))))
-        self._sizes = np.array([parameter.numel() for parameter in parameters.values()], np.int64)[:, None]
+        self._sizes = np.array([value_of[key].nbytes // self._unit.itemsize for key in self._names], np.int64)[:, None]
         self._spread = np.arange(self._each) * self._sizes // self._each
-        self._window = max(_WINDOW, len(flat) // _PARTS)
+        self._window = max(_WINDOW, len(self._values) // _PARTS)
         self._step = 0
         self._kept = b""
         self.versions: list[int] = []
@@ -51,7 +58,7 @@ class Watch:
     def changed(self) -> str | None:
         """The name of a parameter whose compared values differ from those after the pull; None if there is none."""
         if (now := self._sample()) != self._kept:
-            place = int(np.flatnonzero(np.frombuffer(now, np.int32) != np.frombuffer(self._kept, np.int32))[0])
+            place = int(np.flatnonzero(np.frombuffer(now, self._unit) != np.frombuffer(self._kept, self._unit))[0])
             begin, end = self._span()
             if place >= end - begin:
                 return self._names[(place - end + begin) // self._each]

@@ -20,11 +20,11 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 
-from . import _arguments, _cuda, _psd
+from . import _arguments, _cuda, _dtypes, _psd
 from .errors import Error, InvalidArgument, NotReady, RankTaken
 
 _log = logging.getLogger("psd")
-_ALIGNED = 16  # elements
+_ALIGNED = 64  # bytes
 _WINDOW_MAX = 1024  # slices
 _CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
@@ -54,17 +54,23 @@ class Table:
 
 
 class Model:
-    """The names and shapes of a daemon's model. Its tensors are slices of one flat float32 array, given by `places`."""
+    """The names, shapes and dtypes of a daemon's model. Its tensors are slices of one flat float32 array, given by
+    `places`. If some have 16 bits, flat arrays are "native": of uint8, with the bytes of each tensor in its own dtype. The
+    client also takes a float32 array of `size` elements in place of a native one, and converts."""
 
-    def __init__(self, name: str, tensors: Mapping[str, Sequence[int]] | None = None, tables: Iterable[Table] = ()):
+    def __init__(self, name: str, tensors: Mapping[str, Sequence[int]] | None = None, tables: Iterable[Table] = (),
+                 dtypes: Mapping[str, str] | None = None):
+        """`dtypes`: "f32", "bf16" or "f16" by name; "f32" for others. Tensors are ordered by dtype."""
         self.name = _arguments.text("the name of a model", name)
-        self.shapes = {_arguments.text("the name of a tensor", tensor): _arguments.shape(tensor, shape)
-                       for tensor, shape in (tensors or {}).items()}
+        shapes = {_arguments.text("the name of a tensor", tensor): _arguments.shape(tensor, shape)
+                  for tensor, shape in (tensors or {}).items()}
+        self.dtypes = _arguments.dtypes(shapes, dtypes or {}, _dtypes.ORDER)
+        self.shapes = _dtypes.ordered(shapes, self.dtypes)
         self.tables = tuple(_arguments.instance("a table", table, Table, "a psd.Table") for table in tables)
         self._spec = _psd.ModelSpec()
         self._spec.name = name
         for tensor, shape in self.shapes.items():
-            self._spec.add_tensor(tensor, list(shape))
+            self._spec.add_tensor(tensor, list(shape), self.dtypes[tensor])
         for table in self.tables:
             self._spec.add_table(_arguments.text("the name of a table", table.name), _arguments.count("dim", table.dim),
                                  _arguments.text("initial", table.initial), _arguments.number("scale", table.scale),
@@ -73,31 +79,46 @@ class Model:
         self.size, places = self._spec.layout()
         """The number of elements of a flat array, including padding."""
         self.places = {tensor: slice(begin, begin + count) for tensor, (begin, count) in zip(self.shapes, places)}
+        self.bytes, begins = self._spec.native_layout()
+        """The size of a native array in bytes, including padding."""
+        self._begins = dict(zip(self.shapes, begins))
 
     @classmethod
     def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
-        """The model with the names and shapes of these arrays."""
-        return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables)
+        """The model with the names and shapes of these arrays, and their dtype where that is bfloat16 or float16."""
+        return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables,
+                   {tensor: _dtypes.dtype_of(array) for tensor, array in arrays.items()})
 
     @classmethod
     def _of_spec(cls, spec: _psd.ModelSpec) -> Model:
-        return cls(spec.name, spec.shapes, (Table(*table) for table in spec.tables))
+        return cls(spec.name, spec.shapes, (Table(*table) for table in spec.tables), dict(zip(spec.shapes, spec.dtypes)))
 
     @property
     def signature(self) -> int:
         """A hash of the model; trainers of one daemon must have models with the same signature."""
         return self._spec.signature()
 
-    def zeros(self) -> np.ndarray:
-        """A flat array of zeros for values or gradients, aligned to 64 bytes."""
-        array = np.zeros(self.size + _ALIGNED, np.float32)
-        begin = -(array.ctypes.data // array.itemsize) % _ALIGNED
-        return array[begin:begin + self.size]
+    @property
+    def is_float32(self) -> bool:
+        """Whether all tensors are float32."""
+        return all(dtype == "f32" for dtype in self.dtypes.values())
+
+    def zeros(self, *, float32: bool = False) -> np.ndarray:
+        """A flat array of zeros for values or gradients, aligned to 64 bytes: native if some tensor has 16 bits, unless
+        `float32`."""
+        count, kind = (self.size, np.float32) if float32 or self.is_float32 else (self.bytes, np.uint8)
+        array = np.zeros(count + _ALIGNED, kind)
+        begin = -(array.ctypes.data // array.itemsize) % (_ALIGNED // array.itemsize)
+        return array[begin:begin + count]
 
     def views(self, flat: _Flat) -> dict[str, _Flat]:
-        """Views of the tensors in a flat array of any library, without a copy."""
+        """Views of the tensors in a flat array of any library, without a copy. In a native array of numpy, those of
+        bfloat16 have the dtype of the package ml_dtypes if it is installed, otherwise uint16."""
         array = cast(Any, flat)
-        return {tensor: array[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
+        if not _dtypes.is_native(flat):
+            return {tensor: array[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
+        return {tensor: _dtypes.view(array, self._begins[tensor], place.stop - place.start, self.dtypes[tensor]).reshape(self.shapes[tensor])
+                for tensor, place in self.places.items()}
 
     @overload
     def flatten(self, arrays: Mapping[str, Any], into: None = None) -> np.ndarray: ...
@@ -115,11 +136,12 @@ class Model:
                 raise InvalidArgument(f"the array of tensor '{tensor}' has shape {given}; expected {shape}")
         flat = self.zeros() if into is None else into
         for tensor, view in self.views(flat).items():
-            view[...] = arrays[tensor]
+            _dtypes.assign(view, arrays[tensor])
         return flat
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, {self.shapes!r}, {self.tables!r})"
+        dtypes = "" if self.is_float32 else f", {self.dtypes!r}"
+        return f"Model({self.name!r}, {self.shapes!r}, {self.tables!r}{dtypes})"
 
 
 def _environment_int(name: str) -> int | None:
@@ -235,7 +257,7 @@ class Client:
         world_size = _environment_int("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
         try:
-            self.info = self._client.join(spec, initial, _arguments.count("rank", rank or 0), rank is None,
+            self.info = self._client.join(spec, _dtypes.as_float32(initial), _arguments.count("rank", rank or 0), rank is None,
                                           _arguments.count("world_size", world_size or 0))
         except RankTaken as error:
             for other in list(_joined):
@@ -275,7 +297,7 @@ class Client:
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
         """Fills the flat array `into` with the parameters, and `rows` with the values of their rows."""
         self._check_model("a pull")
-        info = self._client.pull(into, _rows(rows))
+        info = self._client.pull(_dtypes.as_float32(into), _rows(rows))
         self.versions = info.versions
         return info
 
@@ -283,7 +305,7 @@ class Client:
         """Starts a pull. The `versions` in its result are the basis of gradients that are computed from the pulled
         values."""
         self._check_model("a pull")
-        return self._client.begin_pull(into, _rows(rows))
+        return self._client.begin_pull(_dtypes.as_float32(into), _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
              rows: _psd.Rows | None = None, local_steps: int = 0, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PushInfo:
@@ -292,21 +314,21 @@ class Client:
         steps in the difference. `hyperparameters`: of the optimizer's step, where info.takes_hyperparameters; None: the
         daemon's."""
         self._check_model("a push")
-        return self._client.push(gradient, *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
+        return self._client.push(_dtypes.as_float32(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0,
                    hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PendingPush:
         """Starts a push; the caller must not change the arrays until it has been answered."""
         self._check_model("a push")
-        return self._client.begin_push(gradient, *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
+        return self._client.begin_push(_dtypes.as_float32(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PartialPush:
         """Starts a push of a gradient that is still being computed: ready(begin, count) marks elements as final, each
         once, including padding; finish() ends the push."""
         self._check_model("a push")
-        return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows), hyperparameters)
+        return self._client.partial_push(_dtypes.as_float32(gradient), _arguments.count("samples", samples), self._basis(basis), _rows(rows), hyperparameters)
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy that ends local steps early (info.ends_early): a call that is done when the round that started

@@ -1,4 +1,4 @@
-"""JAX: parameters and gradients as pytrees of float32 arrays."""
+"""JAX: parameters and gradients as pytrees of arrays."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["Trainer"]
 
 
 class Trainer(Training):
-    """A trainer whose parameters are a pytree. Its leaves, float32 arrays, are the tensors of the daemon's model, named
-    by paths.
+    """A trainer whose parameters are a pytree. Its leaves, arrays of float32, bfloat16 or float16, are the tensors of
+    the daemon's model, named by paths.
 
         with psd.jax.Trainer(parameters) as trainer:
             for batch in batches:
@@ -94,11 +94,11 @@ class Trainer(Training):
 
     def _check_type(self, leaves: list[Any]) -> None:
         if not leaves:
-            raise InvalidArgument("the parameters have no leaf: expected a pytree of float32 arrays")
+            raise InvalidArgument("the parameters have no leaf: expected a pytree of arrays")
         for name, leaf in zip(self._names, leaves):
             if isinstance(leaf, jax.core.Tracer):
                 raise InvalidArgument(f"leaf '{name}' has no value while a function is traced: compute what goes to the daemon "
                                       "outside jax.jit and jax.grad")
             kind = getattr(leaf, "dtype", type(leaf).__name__)
-            if kind != np.float32:
-                raise InvalidArgument(f"leaf '{name}' is {kind}; the daemon's parameters are float32 arrays")
+            if kind not in (np.float32, jnp.bfloat16, np.float16):
+                raise InvalidArgument(f"leaf '{name}' is {kind}; the daemon's parameters are arrays of float32, bfloat16 or float16")

@@ -63,9 +63,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     program and its schedulers write them, and each push carries their numbers. Made of a module, the daemon's
     configuration determines the optimizer.
 
-    The optimizer's parameters that require a gradient at construction are the daemon's model, by name and shape; they
-    must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients, so
-    nothing is copied. Parameters on one GPU are transferred through memory of the daemon's GPUs if the daemon shares
+    The optimizer's parameters that require a gradient at construction are the daemon's model, by name, shape and dtype:
+    float32, bfloat16 or float16, in which values and gradients travel; the daemon's own are float32. On the CPU, or all
+    on one GPU, they become views of one flat array, and so do their gradients, so nothing is copied. Parameters on one GPU are transferred through memory of the daemon's GPUs if the daemon shares
     it; parameters on several devices are copied through host memory. Parameters in shared memory, or in format
     channels_last, keep their memory, and pulls are copied to them. The first trainer's values initialize the model;
     later trainers adopt the model's values, which the logger "psd" reports. Buffers, such as BatchNorm's running means,
@@ -111,6 +111,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._grouped = [id(parameter) for group in self._groups for parameter in group["params"]]
         self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
+        self._parameters = {key: self._parameters[key] for key in self.model.shapes}
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
         self._make_arrays()
         self._hooks: list[Any] = []
@@ -321,7 +322,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def _check_exchange(self) -> None:
         """Checks what may have changed since the last step."""
-        check_dtypes(self._parameters)
+        check_dtypes(self._parameters, self.model.dtypes)
         check_shapes(self._parameters, self.model.shapes)
         check_module(self)
         if self._script is not None and not self._script.has(self._groups):
@@ -407,7 +408,12 @@ class Optimizer(Training, torch.optim.Optimizer):
             parameter.data, parameter.grad = values, gradient
 
     def _zeros(self, device: object) -> _Flat:
-        return self.model.zeros() if device is None else torch.zeros(self.model.size, device=f"cuda:{_cuda.index_of(device)}")
+        if device is None:
+            return self.model.zeros() if self.model.is_float32 else torch.from_numpy(self.model.zeros())
+        where = f"cuda:{_cuda.index_of(device)}"
+        if self.model.is_float32:
+            return torch.zeros(self.model.size, device=where)
+        return torch.zeros(self.model.bytes, dtype=torch.uint8, device=where)
 
     def _views(self, flat: _Flat) -> dict[str, torch.Tensor]:
         """Views as separate tensors, each with its own version counter."""
@@ -465,7 +471,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         for layer in model.modules():
             if isinstance(layer, torch.nn.RNNBase):
                 layer.flatten_parameters()  # on a GPU cuDNN needs its own memory, to which pulls are then copied
-        self._watch = Watch(self._parameters, self._values, self._value_of, self.model.places)
+        self._watch = Watch(self._parameters, self._values, self._value_of)
         self._note()
         self._note_gradients(())
         if overlap:

@@ -50,6 +50,21 @@ TEST_CASE("a small model gets fewer shards than asked for") {
   CHECK(ShardPlan::make(17, 8).shards[1] == ShardRange{ShardId{1}, 16, 1});
 }
 
+TEST_CASE("a plan's shards get the dtypes of a model, of which each has one") {
+  const ModelSpec model{
+      "",
+      {{"a", DType::f32, {20}}, {"b", DType::f32, {4}}, {"c", DType::bf16, {40}}, {"d", DType::bf16, {8}}}};
+  const GroupRun runs[] = {{48, 0}, {64, 0}};
+  ShardPlan plan = ShardPlan::make(runs, 3);
+  CHECK(plan.readDtypes(model).ok());
+  std::vector<DType> dtypes;
+  for (const ShardRange& shard : plan.shards) dtypes.push_back(shard.dtype);
+  CHECK(dtypes == std::vector{DType::f32, DType::bf16, DType::bf16});
+  ShardPlan crossing = ShardPlan::make(112, 1);
+  const Status refused = crossing.readDtypes(model);
+  CHECK(refused.message() == "shard 0 has tensors of several dtypes");
+}
+
 TEST_CASE("a request for zero shards yields one shard") { CHECK(ShardPlan::make(100, 0).shards.size() == 1); }
 
 TEST_CASE("without a shard count a large model gets more shards, each of at most 64 MiB") {

@@ -156,7 +156,7 @@ TEST_CASE("tensors that no model can hold are skipped, and named if one is reque
   writeFile(
       path,
       fileOf("{\"__metadata__\":{},\"position_ids\":" + tensor("[1,4]", "[0,32]", "I64") +
-                 ",\"w\":" + tensor("[2]", "[32,40]") + ",\"half\":" + tensor("[2]", "[40,44]", "BF16") +
+                 ",\"w\":" + tensor("[2]", "[32,40]") + ",\"half\":" + tensor("[2]", "[40,44]", "I16") +
                  ",\"scaled_fp8\":" + tensor("[0]", "[44,44]", "F8_E4M3") +
                  ",\"none\":" + tensor("[0,3]", "[36,36]") + ",\"flag\":" + tensor("[]", "[44,45]", "BOOL") +
                  ",\"a b\":" + tensor("[1]", "[45,49]") + ",\"odd\":" + tensor("[3]", "[49,51]", "F4") + "}",
@@ -166,8 +166,10 @@ TEST_CASE("tensors that no model can hold are skipped, and named if one is reque
   CHECK(reader->model().tensors == std::vector<TensorSpec>{{"w", DType::f32, {2}}});
   CHECK(reader->unread().size() == 7);
   CHECK(reader->describeUnread() ==
-        "tensor position_ids I64[1,4] is not read: psd reads F32, tensor none F32[0,3] is not read: tensor "
-        "'none' has a dimension of size 0, tensor half BF16[2] is not read: psd reads F32, and 4 more");
+        "tensor position_ids I64[1,4] is not read: psd reads F32, BF16 and F16, tensor none F32[0,3] is not "
+        "read: tensor 'none' has a dimension of size 0, tensor half I16[2] is not read: psd reads F32, BF16 "
+        "and "
+        "F16, and 4 more");
   CHECK(*reader->find(TensorSpec{"w", DType::f32, {2}}) == 0);
   const auto refusal = [&](const TensorSpec& wanted) {
     const auto found = reader->find(wanted);
@@ -176,9 +178,47 @@ TEST_CASE("tensors that no model can hold are skipped, and named if one is reque
     return found.message();
   };
   CHECK(refusal({"half", DType::f32, {2}}) ==
-        "tensor half f32[2]: is half BF16[2] in '" + path + "'; psd reads F32");
+        "tensor half f32[2]: is half I16[2] in '" + path + "'; psd reads F32, BF16 and F16");
   CHECK(refusal({"w", DType::f32, {3}}) == "tensor w f32[3]: is w f32[2] in '" + path + "'");
   CHECK(refusal({"b", DType::f32, {3}}) == "tensor b f32[3]: not in '" + path + "'");
+}
+
+TEST_CASE("tensors of 16 bits are written rounded to nearest even, and read as float32") {
+  const TempDir folder;
+  const std::string path = folder.file("x");
+  auto env = makePosixEnv();
+  const ModelSpec model{"", {{"b", DType::bf16, {3}}, {"h", DType::f16, {3}}, {"f", DType::f32, {3}}}};
+  const std::vector<float> values = {1.f + 3.f / 512, -1.f / 3, 65504.f};
+  PSD_REQUIRE_OK(writeFileAtomically(*env, path, [&](WritableFile& file) {
+    return writeSafetensors(file, model, {}, [&](size_t, const auto& sink) { return sink(values); });
+  }));
+  auto reader = open(path);
+  PSD_REQUIRE_OK(reader);
+  CHECK(reader->model().tensors == model.tensors);
+  const std::vector<std::vector<float>> wanted = {
+      {1.f + 2.f / 128, -0x1.56p-2f, 65536.f}, {1.f + 6.f / 1024, -0x1.554p-2f, 65504.f}, values};
+  for (size_t i = 0; i < wanted.size(); i++) {
+    std::vector<float> read(3);
+    PSD_REQUIRE_OK(reader->read(i, 0, read));
+    CHECK(read == wanted[i]);
+    float last = 0;
+    PSD_REQUIRE_OK(reader->read(i, 2, std::span(&last, 1)));
+    CHECK(last == wanted[i][2]);
+  }
+  CHECK(*reader->find(TensorSpec{"b", DType::f32, {3}}) == 0);
+}
+
+TEST_CASE("a value beyond the range of f16 is not written, and its tensor is named") {
+  const TempDir folder;
+  auto env = makePosixEnv();
+  const std::vector<float> values = {70000.f};
+  const Status written = writeFileAtomically(*env, folder.file("x"), [&](WritableFile& file) {
+    return writeSafetensors(file, {"", {{"scale", DType::f16, {1}}}}, {},
+                            [&](size_t, const auto& sink) { return sink(values); });
+  });
+  REQUIRE_FALSE(written.ok());
+  CHECK(written.error().code == ErrorCode::nonFinite);
+  CHECK(written.message().find("tensor scale f16[1]: fp16: a value is beyond ±65504") != std::string::npos);
 }
 
 TEST_CASE("an absurd header length is rejected without allocating memory for it") {
@@ -202,7 +242,8 @@ TEST_CASE("a tensor whose entry is wrong is rejected with its name") {
   auto refusal = [](const std::string& entry, size_t dataBytes) {
     return refusalOf(fileOf("{\"w\":" + entry + "}", dataBytes));
   };
-  CHECK(refusal(tensor("[1]", "[0,8]", "F64"), 8) == "tensor w F64[1] is not read: psd reads F32");
+  CHECK(refusal(tensor("[1]", "[0,8]", "F64"), 8) ==
+        "tensor w F64[1] is not read: psd reads F32, BF16 and F16");
   const std::string outside = "tensor 'w': data_offsets lie outside the file";
   CHECK(refusal(tensor("[2]", "[0,8]"), 7) == outside);  // truncated
   CHECK(refusal(tensor("[2]", "[8,0]"), 8) == outside);

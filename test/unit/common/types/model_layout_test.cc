@@ -22,6 +22,21 @@ TEST_CASE("tensors are contiguous, each starts at the grain") {
   CHECK(layout.totalElements() == 80);
 }
 
+TEST_CASE("a native arena has each tensor's elements in its dtype, padding included") {
+  const ModelLayout layout({"",
+                            {{"wide", DType::f32, {3}},
+                             {"narrow", DType::bf16, {17}},
+                             {"half", DType::f16, {16}},
+                             {"last", DType::f32, {1}}}});
+  const std::vector<std::pair<uint64_t, uint64_t>> expected = {{0, 0},   {2, 8},    {16, 64},  {17, 66},
+                                                               {33, 98}, {48, 128}, {64, 160}, {80, 224}};
+  for (const auto& [element, byte] : expected) {
+    INFO("element " << element);
+    CHECK(layout.byteAt(element) == byte);
+  }
+  CHECK(layout.totalElements() == 80);
+}
+
 TEST_CASE("a model without tensors takes no space") {
   const ModelLayout layout(ModelSpec{});
   CHECK(layout.totalElements() == 0);

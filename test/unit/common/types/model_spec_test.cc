@@ -37,12 +37,16 @@ TEST_CASE("a tensor's text has its name, type and shape") {
 
 TEST_CASE("dtypes go by name") {
   CHECK(dtypeName(DType::f32) == "f32");
-  Result<DType> known = parseDType("f32");
-  PSD_REQUIRE_OK(known);
-  CHECK(*known == DType::f32);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Result<DType> known = parseDType(dtypeName(dtype));
+    PSD_REQUIRE_OK(known);
+    CHECK(*known == dtype);
+  }
+  CHECK(dtypeName(DType::bf16) == "bf16");
   Result<DType> unknown = parseDType("f64");
   REQUIRE_FALSE(unknown.ok());
-  CHECK(unknown.message() == "unknown dtype 'f64'; psd stores f32");
+  CHECK(unknown.message() == "unknown dtype 'f64'; a tensor is f32, bf16 or f16");
+  CHECK_FALSE(parseDType("u64").ok());
 }
 
 TEST_CASE("the name that safetensors files reserve is rejected for tensors and tables") {

@@ -132,8 +132,8 @@ TEST_CASE("a model of hostile names and shapes is rejected in plain text") {
 }
 
 TEST_CASE("a dtype of a later version is rejected, not read as f32") {
-  CHECK(modelRefusal([](auto model) { model.getTensors()[2].setDtype(static_cast<schema::DType>(1)); }) ==
-        "tensor 'scale' has a dtype unknown to this version; psd stores f32");
+  CHECK(modelRefusal([](auto model) { model.getTensors()[2].setDtype(static_cast<schema::DType>(3)); }) ==
+        "tensor 'scale' has a dtype unknown to this version; a tensor is f32, bf16 or f16");
 }
 
 TEST_CASE("a model's own name is sanitized for logs") {

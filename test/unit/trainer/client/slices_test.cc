@@ -34,6 +34,19 @@ TEST_CASE("a shard that does not fit is cut evenly") {
 
 TEST_CASE("a plan without shards has no slices") { CHECK(cutIntoSlices({}, 100).empty()); }
 
+TEST_CASE("slices have their shard's dtype, and their place in a native arena") {
+  const GroupRun runs[] = {{32, 0, DType::f32}, {64, 0, DType::bf16}, {16, 0, DType::f32}};
+  const auto slices = cutIntoSlices(ShardPlan::make(runs, 1), 32);
+  REQUIRE(slices.size() == 4);
+  const std::vector<std::pair<DType, uint64_t>> expected = {
+      {DType::f32, 0}, {DType::bf16, 128}, {DType::bf16, 192}, {DType::f32, 256}};
+  for (size_t i = 0; i < slices.size(); i++) {
+    INFO("slice " << i);
+    CHECK(slices[i].dtype == expected[i].first);
+    CHECK(slices[i].nativeAt == expected[i].second);
+  }
+}
+
 TEST_CASE("slices cover every shard in order, within bounds and on the grain") {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     Random random(seed);

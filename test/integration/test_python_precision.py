@@ -1,0 +1,294 @@
+"""Tensors of bfloat16 and float16: values and gradients travel in the dtype, the daemon computes with float32."""
+
+import json
+
+import numpy as np
+import processes
+import torch
+from torch import nn
+
+import psd
+import psd.torch
+
+SGD = '{"type":"sgd","lr":0.1}'
+
+
+def net(dtype=torch.bfloat16, seed=1):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(40, 64), nn.ReLU(), nn.Linear(64, 8)).to(dtype)
+
+
+def batch(step, dtype=torch.bfloat16):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(16, 40, generator=generator).to(dtype), torch.randint(0, 8, (16,), generator=generator)
+
+
+def loss_of(model, step, dtype=torch.bfloat16):
+    inputs, classes = batch(step, dtype)
+    return nn.functional.cross_entropy(model(inputs).float(), classes)
+
+
+def bits(model):
+    return {key: value.detach().clone().view(torch.int16) for key, value in model.named_parameters()}
+
+
+class PythonPrecision(processes.ProcessTest):
+    def serve(self, **settings):
+        return self.daemon(**{"shards": 2, "policy": "locked", "optimizer": SGD, **settings})
+
+    def close_later(self, closing):
+        self.addCleanup(getattr(closing, "client", closing).close)
+        return closing
+
+    def observer(self, daemon, **options):
+        client = self.close_later(psd.Client(daemon.address, **options))
+        client.observe(wait=10)
+        return client
+
+    def pulled(self, client):
+        values = client.model.zeros()
+        client.pull(values)
+        return {name: view.copy() for name, view in client.model.views(values).items()}
+
+    def same_bits(self, model, masters, dtype):
+        for key, value in model.named_parameters():
+            self.assertTrue(torch.equal(value.detach().view(torch.int16), masters[key].to(dtype).view(torch.int16)), key)
+
+    def test_equals_float32_masters(self):
+        """Each step equals that of a float32 copy of the parameters, rounded to nearest even for the module."""
+        for dtype in (torch.bfloat16, torch.float16):
+            for transport in ("rpc", "auto"):
+                with self.subTest(dtype=dtype, transport=transport):
+                    daemon, model, reference = self.serve(), net(dtype), net(dtype)
+                    optimizer = self.close_later(psd.torch.Optimizer(model, daemon.address, transport=transport))
+                    masters = {key: value.detach().float() for key, value in reference.named_parameters()}
+                    for step in range(5):
+                        optimizer.zero_grad()
+                        loss_of(model, step, dtype).backward()
+                        optimizer.step()
+                        reference.zero_grad()
+                        loss_of(reference, step, dtype).backward()
+                        with torch.no_grad():
+                            for key, value in reference.named_parameters():
+                                masters[key] -= 0.1 * value.grad.float()
+                                value.copy_(masters[key])
+                        self.same_bits(model, masters, dtype)
+
+    def test_scripts_optimizer(self):
+        daemon, model, reference = self.serve(shards=1, optimizer=None), net(), net()
+        made = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+        optimizer = self.close_later(psd.torch.Optimizer(made, daemon.address))
+        masters = {key: nn.Parameter(value.detach().float()) for key, value in reference.named_parameters()}
+        plain = torch.optim.AdamW(masters.values(), lr=1e-2, weight_decay=0.1)
+        for step in range(10):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for key, value in reference.named_parameters():
+                    value.copy_(masters[key])
+            reference.zero_grad()
+            loss_of(reference, step).backward()
+            for key, value in reference.named_parameters():
+                masters[key].grad = value.grad.float()
+            plain.step()
+        for key, value in model.named_parameters():
+            torch.testing.assert_close(value.detach().float(), masters[key].detach(), rtol=1e-2, atol=1e-3)
+
+    def test_half_the_bytes(self):
+        moved = {}
+        for dtype in (torch.float32, torch.bfloat16):
+            model = net(dtype)
+            optimizer = self.close_later(psd.torch.Optimizer(model, self.serve().address, transport="rpc"))
+            before = optimizer.client.bytes_pulled
+            loss_of(model, 0, dtype).backward()
+            optimizer.step()
+            moved[dtype] = optimizer.client.bytes_pushed + optimizer.client.bytes_pulled - before
+        self.assertLessEqual(moved[torch.bfloat16], 0.51 * moved[torch.float32])
+
+    def test_no_float32_copy(self):
+        """The module's parameters and gradients are the arrays that travel."""
+        model = net()
+        optimizer = self.close_later(psd.torch.Optimizer(model, self.serve().address))
+        memory = np.asarray(optimizer._values)
+        self.assertEqual((memory.dtype, len(memory)), (np.uint8, optimizer.model.bytes))
+        first = memory.ctypes.data
+        for value in model.parameters():
+            self.assertTrue(first <= value.data_ptr() < first + len(memory))
+
+    def test_mixed(self):
+        """Interleaved dtypes cost one shard for each dtype; each tensor keeps its own."""
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                for index in range(6):
+                    kind = (torch.float32, torch.bfloat16, torch.float16)[index % 3]
+                    self.register_parameter(f"p{index}", nn.Parameter(torch.full((5 + index, 3), 1 + index / 8, dtype=kind)))
+
+        daemon, model = self.serve(shards=1), Mixed()
+        optimizer = self.close_later(psd.torch.Optimizer(model, daemon.address))
+        self.assertEqual(optimizer._info.shards, 3)
+        self.assertEqual(optimizer.model.dtypes, {"p0": "f32", "p3": "f32", "p1": "bf16", "p4": "bf16", "p2": "f16", "p5": "f16"})
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 2.5)
+        optimizer.step()
+        for index, parameter in enumerate(model.parameters()):
+            wanted = torch.full((5 + index, 3), float(np.float32(1 + index / 8) - np.float32(0.1) * np.float32(2.5)))
+            self.assertTrue(torch.equal(parameter.detach(), wanted.to(parameter.dtype)), index)
+        observer = self.observer(daemon)
+        self.assertEqual(observer.model.dtypes, optimizer.model.dtypes)
+        self.assertEqual(self.pulled(observer)["p2"].dtype, np.float16)
+
+    def test_codecs(self):
+        """A codec encodes the gradient as float32, and a pull in a codec is rounded to the dtype."""
+        daemon, model = self.serve(), net()
+        optimizer = self.close_later(psd.torch.Optimizer(model, daemon.address, codec="int8", pull_codec="int8"))
+        before = {key: value.detach().clone() for key, value in model.named_parameters()}
+        loss_of(model, 0).backward()
+        gradients = {key: value.grad.clone() for key, value in model.named_parameters()}
+        optimizer.step()
+        for key, value in model.named_parameters():
+            wanted = before[key].float() - 0.1 * gradients[key].float()
+            torch.testing.assert_close(value.detach().float(), wanted, rtol=0.05, atol=0.01)
+
+    def test_client_converts_float32_arrays(self):
+        daemon = self.serve()
+        model = psd.Model("m", {"w": (100,)}, dtypes={"w": "bf16"})
+        client = self.close_later(psd.Client(daemon.address))
+        initial = model.zeros(float32=True)
+        initial[:100] = np.linspace(-1, 1, 100)
+        client.join(model, initial, 0, 1)
+        wide, native = model.zeros(float32=True), model.zeros()
+        client.pull(wide)
+        client.pull(native)
+        rounded = torch.from_numpy(initial[:100].copy()).bfloat16()
+        self.assertTrue(torch.equal(torch.from_numpy(wide[:100]), rounded.float()))
+        self.assertTrue(torch.equal(torch.from_numpy(native)[:200].view(torch.bfloat16), rounded))
+        gradient = model.zeros(float32=True)
+        gradient[:100] = 1 / 3
+        client.push(gradient)
+        client.pull(wide)
+        third = float(torch.tensor(1 / 3).bfloat16())
+        self.assertTrue(torch.equal(torch.from_numpy(wide[:100]), (rounded.float() - np.float32(0.1) * np.float32(third)).bfloat16().float()))
+        flat = model.flatten({"w": initial[:100]})
+        self.assertTrue(torch.equal(torch.from_numpy(flat)[:200].view(torch.bfloat16), rounded))
+
+    def test_master_beyond_float16(self):
+        daemon = self.serve()
+        model = psd.Model("m", {"small": (16,), "large": (20,)}, dtypes={"small": "f16", "large": "f16"})
+        client = self.close_later(psd.Client(daemon.address))
+        client.join(model, model.zeros(), 0, 1)
+        gradient = model.zeros()
+        model.views(gradient)["large"][3] = -60000
+        for _ in range(11):
+            client.push(gradient, basis=[])
+        with self.assertRaisesRegex(psd.NonFinite, "large.*65504"):
+            client.pull(model.zeros())
+        self.assertEqual(client.status()["model"]["name"], "m")  # the daemon continues
+
+    def test_refused(self):
+        daemon = self.serve()
+        with self.assertRaisesRegex(psd.InvalidArgument, "float64.*float32, bfloat16 or float16.*float32"):
+            psd.torch.Optimizer(net(torch.float64), daemon.address)
+        with self.assertRaisesRegex(psd.InvalidArgument, "'w'.*f64.*f32, bf16 or f16"):
+            psd.Model("m", {"w": (3,)}, dtypes={"w": "f64"})
+        with self.assertRaisesRegex(psd.InvalidArgument, "'v'.*no tensor"):
+            psd.Model("m", {"w": (3,)}, dtypes={"v": "bf16"})
+        model = net()
+        optimizer = self.close_later(psd.torch.Optimizer(model, daemon.address))
+        with self.assertRaisesRegex(psd.Error, r"bf16\[64,40\].*f32\[64,40\]|f32\[64,40\].*bf16\[64,40\]"):
+            psd.torch.Optimizer(net(torch.float32), daemon.address, world_size=2)
+        model.float()
+        with self.assertRaisesRegex(psd.InvalidArgument, "float32 now, and bf16 in the daemon's model"):
+            optimizer.step()
+
+    def test_not_finite(self):
+        daemon = self.serve()
+        model = psd.Model("m", {"w": (16,), "v": (16,)}, dtypes={"w": "f16", "v": "f16"})
+        client = self.close_later(psd.Client(daemon.address))
+        values = model.zeros()
+        model.views(values)["v"][2] = np.nan
+        with self.assertRaisesRegex(psd.NonFinite, "v|the tensors from w to v"):
+            client.join(model, values, 0, 1)
+
+    def test_restart_export_and_reader(self):
+        settings = {"listen": (self.unix_address(),), "durability__type": "log", "durability__path": str(self.folder / "saved")}
+        daemon, model = self.serve(**settings), net()
+        optimizer = self.close_later(psd.torch.Optimizer(model, daemon.address))
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+        daemon.kill()
+        daemon = self.serve(**settings)
+        values = self.pulled(self.observer(daemon))
+        for key, value in model.named_parameters():
+            self.assertTrue(torch.equal(torch.from_numpy(values[key].view(np.uint16)).view(torch.bfloat16), value.detach()), key)
+        exported = self.folder / "model.safetensors"
+        self.assert_ends(self.start_psd("export", "--server", daemon.address, str(exported)))
+        content = exported.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + length])
+        for key, value in model.named_parameters():
+            self.assertEqual((header[key]["dtype"], header[key]["shape"]), ("BF16", list(value.shape)))
+            begin, end = header[key]["data_offsets"]
+            data = torch.frombuffer(bytearray(content[8 + length + begin:8 + length + end]), dtype=torch.bfloat16)
+            self.assertTrue(torch.equal(data.view(value.shape), value.detach()), key)
+        started = self.serve(model__file=str(exported))
+        again = self.pulled(self.observer(started))
+        self.assertTrue(all(np.array_equal(again[key].view(np.uint16), values[key].view(np.uint16)) for key in values))
+
+    def test_several_daemons(self):
+        addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
+        for index in range(2):
+            self.serve(listen=(addresses[index],), daemons=addresses, index=index)
+        model = net()
+        model[0].float()
+        optimizer = self.close_later(psd.torch.Optimizer(model, ",".join(addresses)))
+        before = {key: value.detach().clone() for key, value in model.named_parameters()}
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 0.25)
+        optimizer.step()
+        for key, value in model.named_parameters():
+            wanted = (before[key].float() - np.float32(0.1) * np.float32(0.25)).to(value.dtype)
+            self.assertTrue(torch.equal(value.detach(), wanted), key)
+
+    def test_diloco_pushes_no_rounding(self):
+        """Steps of rate zero leave the daemon's float32 values as they are, although the module's are rounded."""
+        daemon = self.daemon(policy="diloco", policy__period=2, optimizer='{"type":"sgd","lr":0.7}')
+        model = net()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        learner = self.close_later(psd.torch.DiLoCo(model, inner, daemon.address))
+        for step in range(4):
+            inner.zero_grad()
+            loss_of(model, step).backward()
+            inner.step()
+        trained = bits(model)
+        inner.param_groups[0]["lr"] = 0.0
+        for step in range(4):
+            inner.zero_grad()
+            loss_of(model, step).backward()
+            inner.step()
+        self.assertEqual(learner.rounds, 4)
+        for key, value in bits(model).items():
+            self.assertTrue(torch.equal(value, trained[key]), key)
+
+    def test_jax(self):
+        try:
+            import jax.numpy as jnp
+
+            import psd.jax
+        except ImportError:
+            self.skipTest("JAX is not installed")
+        daemon = self.serve()
+        parameters = {"w": jnp.linspace(-1, 1, 24, dtype=jnp.bfloat16).reshape(4, 6), "b": jnp.ones(3)}
+        with psd.jax.Trainer(parameters, daemon.address) as trainer:
+            trainer.push({"w": jnp.full((4, 6), 0.5, jnp.bfloat16), "b": jnp.ones(3)})
+            pulled = trainer.pull()
+        self.assertEqual(pulled["w"].dtype, jnp.bfloat16)
+        wanted = (parameters["w"].astype(jnp.float32) - np.float32(0.1) * np.float32(0.5)).astype(jnp.bfloat16)
+        self.assertTrue(bool((pulled["w"] == wanted).all()))
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,64 @@
+"""The dtypes of a model's tensors, and flat arrays of elements of several."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+ORDER = ("f32", "bf16", "f16")
+"""In which a model's tensors are ordered, so that the daemon needs few shards."""
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+
+
+def dtype_of(array: Any) -> str:
+    """The dtype of a tensor for values like those of `array`: float32 except for arrays of bfloat16 and float16."""
+    return {"bfloat16": "bf16", "float16": "f16"}.get(str(getattr(array, "dtype", "")).removeprefix("torch."), "f32")
+
+
+def is_native(flat: Any) -> bool:
+    """Whether a flat array has the bytes of a model whose tensors are not all float32."""
+    return str(getattr(flat, "dtype", "")).removeprefix("torch.") == "uint8"
+
+
+def as_float32(flat: Any) -> Any:
+    """A flat array as the client takes it: a native one as float32 of the same bytes."""
+    if not is_native(flat):
+        return flat
+    return flat.view(np.float32 if isinstance(flat, np.ndarray) else _torch_type(flat, "float32"))
+
+
+def view(flat: Any, begin: int, count: int, dtype: str) -> Any:
+    """`count` elements of a native flat array, from byte `begin` on."""
+    part = flat[begin:begin + count * _BYTES[dtype]]
+    if not isinstance(flat, np.ndarray):
+        return part.view(_torch_type(flat, {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[dtype]))
+    return part.view({"f32": np.float32, "bf16": _numpy_bfloat16(), "f16": np.float16}[dtype])
+
+
+def assign(to: Any, values: Any) -> None:
+    """Sets the values of a view; those of bfloat16 as bits are rounded to nearest even."""
+    if getattr(to, "dtype", None) == np.uint16 and getattr(values, "dtype", None) != np.uint16:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        values = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    to[...] = values
+
+
+def ordered(shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """The tensors by dtype, otherwise in the given order."""
+    return {name: shapes[name] for dtype in ORDER for name in shapes if dtypes[name] == dtype}
+
+
+def _torch_type(flat: Any, name: str) -> Any:
+    return getattr(sys.modules[type(flat).__module__], name)
+
+
+def _numpy_bfloat16() -> Any:
+    """numpy's type of bfloat16 where the package ml_dtypes is installed, as with JAX, or else that of its bits."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.uint16
+    return ml_dtypes.bfloat16
