@@ -198,8 +198,8 @@ struct AttachResult {
   union {
     session @0 :Trainer;
     # The session of the join, over this connection. What was agreed in join() holds here. Pulls and pushes may use any
-    # connection of the trainer; those of one shard use the same one. Initial values, takeSamples, rings and leave()
-    # belong to the connection that joined. The trainer counts as connected as long as that one stands. When any of the
+    # connection of the trainer; those of one shard use the same one. Initial values, takeSamples, setBuffers, rings and
+    # leave() belong to the connection that joined. The trainer counts as connected as long as that one stands. When any of the
     # connections breaks, join again.
     error @1 :Error;
   }

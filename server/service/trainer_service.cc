@@ -303,6 +303,9 @@ bool TrainerService::mixesGroups() const {
 kj::Promise<Status> TrainerService::setBuffers(uint64_t size, uint64_t offset,
                                                std::span<const std::byte> bytes) {
   if (Status may = mayTrain(); !may.ok()) return may;
+  if (further_) {
+    return Status(ErrorCode::invalidArgument, "setBuffers() belongs to the connection that joined");
+  }
   return buffers_.take(size, offset, bytes);
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("buffers: a checkpoint has them, and a daemon's end saves them without
   CHECK(bufferIn(*started) == "mean=two");
 }
 
-TEST_CASE("buffers: what was answered is in the log, between the updates") {
+TEST_CASE("buffers: what was answered is in the log") {
   TestLoop io;
   MemoryEnv env;
   {
