@@ -198,8 +198,8 @@ struct AttachResult {
   union {
     session @0 :Trainer;
     # The session of the join, over this connection. What was agreed in join() holds here. Pulls and pushes may use any
-    # connection of the trainer; those of one shard use the same one. Initial values, takeSamples, rings and leave()
-    # belong to the connection that joined. The trainer counts as connected as long as that one stands. When any of the
+    # connection of the trainer; those of one shard use the same one. Initial values, takeSamples, setBuffers, rings and
+    # leave() belong to the connection that joined. The trainer counts as connected as long as that one stands. When any of the
     # connections breaks, join again.
     error @1 :Error;
   }
@@ -255,6 +255,22 @@ interface Reader {
   # Rows of one row shard, by id. `ids`: 8 bytes each, little-endian; the tables follow one another as in `runs`. Their
   # hashes lie in the shard's range. Ids may come in any order and more than once. A call shows one version where the
   # policy promises that (locked, bounded_staleness, sync). It creates no row. The daemon ignores `first`.
+
+  buffers @2 (set :UInt64, offset :UInt64) -> BuffersResult;
+  # The model's buffers, from byte `offset` of the file that Trainer.setBuffers received last, of which the daemon chooses
+  # the length. `set` 0: of the newest set; else of that one. notReady: a newer set has replaced it, which starts at
+  # offset 0. badSlice: `offset` is beyond the end of the file. When several daemons serve the model, the first has all.
+}
+
+struct BuffersResult {
+  union {
+    slice :group {
+      set @0 :UInt64;   # number of the set; rises with each. 0: there are no buffers
+      size @1 :UInt64;  # of the file, in bytes
+      bytes @2 :Data;   # from the offset on; never empty before the end
+    }
+    error @3 :Error;
+  }
 }
 
 struct SharedRowsResult {
@@ -438,6 +454,14 @@ interface Trainer extends(Reader) {
   # when no joined trainer is missing, or AllReduce.timeoutMs / 2 after the first member of the previous group called.
   # `host` and `port`: where the others reach this trainer. A session has one such call outstanding; a newer one ends
   # the previous one.
+
+  setBuffers @21 (size :UInt64, offset :UInt64, bytes :Data) -> (status :Acknowledgement);
+  # From the trainer with rank 0, at the first daemon: a slice of a safetensors file of `size` bytes, which holds the
+  # model's buffers: tensors of any of its dtypes that no one trains, such as running statistics. The daemon keeps them as
+  # they are. The slices come in order; one with offset 0 starts a new file. The last one replaces all buffers at once,
+  # and is answered when that is as durable as a push. badSlice: a slice does not continue the previous one.
+  # invalidArgument: another rank, or the file is malformed, or a name is that of a tensor or a table. overloaded: `size`
+  # is above limits.buffer_bytes, or the previous slice of the session is not answered.
 }
 
 struct NamedValue {

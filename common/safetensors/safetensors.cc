@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -20,15 +21,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 
 constexpr size_t kUnreadListed = 3;
-
-/// Bytes per element of this safetensors dtype; 0: unknown dtype.
-uint64_t elementBytesOf(std::string_view dtype) {
-  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
-  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
-  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
-  if (dtype == "BOOL" || dtype == "I8" || dtype == "U8" || dtype.starts_with("F8_")) return 1;
-  return 0;
-}
 
 /// Bytes of a tensor of this shape; empty on overflow.
 std::optional<uint64_t> bytesOf(const std::vector<uint64_t>& shape, uint64_t elementBytes) {
@@ -61,7 +53,7 @@ Result<SafetensorsEntry> readEntry(const std::string& name, const Json& value, u
   }
   entry.begin = offsets[0];
   entry.end = offsets[1];
-  const uint64_t elementBytes = elementBytesOf(entry.dtype);
+  const uint64_t elementBytes = safetensorsElementBytes(entry.dtype);
   if (elementBytes != 0 && bytesOf(entry.shape, elementBytes) != entry.end - entry.begin) {
     return bad("data_offsets do not match its shape");
   }
@@ -87,6 +79,23 @@ std::optional<DType> dtypeOf(std::string_view name, bool integers) {
   return integers && name == fileName(DType::u64) ? std::optional(DType::u64) : std::nullopt;
 }
 
+/// The names that kBuffersMetadata lists; the header is valid.
+std::set<std::string> bufferNames(std::string_view text) {
+  if (text.find(kBuffersMetadata) == std::string_view::npos) return {};
+  std::set<std::string> names;
+  const auto header = parseJson(text, "its header");
+  const auto metadata = header.ok() ? header->find(kReservedName) : Json::const_iterator();
+  if (!header.ok() || metadata == header->end() || !metadata->is_object()) return {};
+  const auto listed = metadata->find(kBuffersMetadata);
+  if (listed == metadata->end() || !listed->is_string()) return {};
+  const auto list = parseJson(listed->get_ref<const std::string&>(), kBuffersMetadata);
+  if (!list.ok() || !list->is_array()) return {};
+  for (const Json& name : *list) {
+    if (name.is_string()) names.insert(name.get<std::string>());
+  }
+  return names;
+}
+
 /// Why a model cannot contain the tensor; empty if it can.
 std::string unreadable(const SafetensorsEntry& entry, std::optional<DType> dtype) {
   if (!dtype) return "psd reads F32, BF16 and F16";
@@ -95,6 +104,14 @@ std::string unreadable(const SafetensorsEntry& entry, std::optional<DType> dtype
 }
 
 }  // namespace
+
+uint64_t safetensorsElementBytes(std::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "BOOL" || dtype == "I8" || dtype == "U8" || dtype.starts_with("F8_")) return 1;
+  return 0;
+}
 
 std::string SafetensorsEntry::toString() const {
   return printable(name) + " " + printable(dtype, 20) + "[" +
@@ -147,7 +164,13 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
   auto entries = parseSafetensorsHeader(text, file->size() - dataBegin);
   if (!entries.ok()) return bad(entries.message());
   SafetensorsReader reader;
+  reader.dataBegin_ = dataBegin;
+  const std::set<std::string> buffers = bufferNames(text);
   for (SafetensorsEntry& entry : *entries) {
+    if (buffers.contains(entry.name)) {
+      reader.buffers_.push_back(std::move(entry));
+      continue;
+    }
     const std::optional<DType> dtype = dtypeOf(entry.dtype, takes == Takes::floatsAndIntegers);
     std::string why = unreadable(entry, dtype);
     if (!why.empty()) {
@@ -229,28 +252,53 @@ Status appendValues(WritableFile& file, const TensorSpec& tensor, std::span<cons
 
 }  // namespace
 
+Status SafetensorsReader::read(const SafetensorsEntry& buffer, std::span<std::byte> into) const {
+  return file_->read(dataBegin_ + buffer.begin, into);
+}
+
+struct SafetensorsHead::Header {
+  Json json = Json::object();
+};
+
+SafetensorsHead::SafetensorsHead() : header_(std::make_unique<Header>()) {}
+SafetensorsHead::~SafetensorsHead() = default;
+
+void SafetensorsHead::addMetadata(const std::map<std::string, std::string>& metadata) {
+  for (const auto& [key, value] : metadata) header_->json[std::string(kReservedName)][key] = value;
+}
+
+void SafetensorsHead::add(const std::string& name, std::string_view dtype, const std::vector<uint64_t>& shape,
+                          uint64_t bytes) {
+  const uint64_t end = offset_ + bytes;
+  appendMember(header_->json, name, {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {offset_, end}}});
+  offset_ = end;
+}
+
+void SafetensorsHead::add(const ModelSpec& model) {
+  for (const TensorSpec& tensor : model.tensors) {
+    add(tensor.name, fileName(tensor.dtype), tensor.shape, tensor.elementCount() * dtypeBytes(tensor.dtype));
+  }
+}
+
+std::string SafetensorsHead::text() const {
+  std::string header = jsonText(header_->json);
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
+  const uint64_t bytes = header.size();
+  std::string text(sizeof bytes, '\0');
+  std::memcpy(text.data(), &bytes, sizeof bytes);
+  return text + header;
+}
+
 Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
                             const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  uint64_t offset = 0;
-  for (const TensorSpec& tensor : model.tensors) {
-    uint64_t end = offset + tensor.elementCount() * dtypeBytes(tensor.dtype);
-    appendMember(
-        header, tensor.name,
-        {{"dtype", fileName(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}});
-    offset = end;
-  }
-  std::string text = jsonText(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
-  uint64_t headerBytes = text.size();
-  PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(&headerBytes, 1))));
+  SafetensorsHead head;
+  head.addMetadata(metadata);
+  head.add(model);
+  const std::string text = head.text();
   return file.append(std::as_bytes(std::span(text)));
 }
 
-Status writeSafetensors(WritableFile& file, const ModelSpec& model,
-                        const std::map<std::string, std::string>& metadata, const TensorSource& source) {
-  PSD_RETURN_IF_ERROR(writeSafetensorsHead(file, model, metadata));
+Status writeTensors(WritableFile& file, const ModelSpec& model, const TensorSource& source) {
   for (size_t i = 0; i < model.tensors.size(); i++) {
     uint64_t written = 0;
     PSD_RETURN_IF_ERROR(source(i, [&](std::span<const float> values) {
@@ -264,6 +312,12 @@ Status writeSafetensors(WritableFile& file, const ModelSpec& model,
     }
   }
   return {};
+}
+
+Status writeSafetensors(WritableFile& file, const ModelSpec& model,
+                        const std::map<std::string, std::string>& metadata, const TensorSource& source) {
+  PSD_RETURN_IF_ERROR(writeSafetensorsHead(file, model, metadata));
+  return writeTensors(file, model, source);
 }
 
 }  // namespace psd

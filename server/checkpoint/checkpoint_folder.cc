@@ -350,6 +350,12 @@ Status CheckpointWriter::addRows(ManifestRowShard& shard, const ModelSpec& model
   return {};
 }
 
+Status CheckpointWriter::addBuffers(Manifest& manifest, const BufferSet* buffers) {
+  if (!buffers) return {};
+  manifest.buffers.emplace().file = "buffers.safetensors";
+  return addFile(*manifest.buffers, [&](WritableFile& file) { return file.append(buffers->file()); });
+}
+
 Status CheckpointWriter::addFile(ManifestFile& entry, const std::function<Status(WritableFile&)>& write) {
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_->create(path_ + "/" + entry.file));
   SummedFile summed(*file);
@@ -378,6 +384,19 @@ Status CheckpointWriter::finish(Manifest manifest) {
   // If it was renamed and could only not be synced, a start would find a checkpoint to which no log belongs.
   if (!written.ok()) (void)env_->remove(path);
   return written;
+}
+
+Result<std::shared_ptr<const BufferSet>> readBuffers(Env& env, const Checkpoint& checkpoint) {
+  if (!checkpoint.manifest.buffers) return std::shared_ptr<const BufferSet>();
+  const std::string path = checkpoint.path + "/" + checkpoint.manifest.buffers->file;
+  PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
+  std::vector<std::byte> bytes(file->size());
+  PSD_RETURN_IF_ERROR(file->read(0, bytes));
+  auto buffers = BufferSet::parse(std::move(bytes));
+  const Status fits =
+      buffers.ok() ? (*buffers)->checkNames(checkpoint.manifest.model) : Status(buffers.error());
+  if (!fits.ok()) return Error{ErrorCode::io, "'" + path + "' is damaged: " + fits.message()};
+  return buffers;
 }
 
 Result<Manifest> readManifest(Env& env, const std::string& path) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/os/env.h"
+#include "common/safetensors/buffer_set.h"
 #include "server/checkpoint/manifest.h"
 #include "server/store/rows/row_snapshot.h"
 
@@ -61,6 +62,8 @@ class CheckpointWriter {
   /// which are ordered by table, and the tables' other row state, `besides`.
   Status addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
                  std::span<const RowPiece> pieces, std::span<const TableExtras> besides = {});
+  /// Writes the file of the model's buffers and adds it to the manifest; nothing if there are none.
+  Status addBuffers(Manifest& manifest, const BufferSet* buffers);
   /// Writes the manifest, which completes the checkpoint. Sets `manifest.number`.
   Status finish(Manifest manifest);
 
@@ -106,6 +109,9 @@ struct PlacedCheckpoint {
   const Checkpoint* checkpoint;
   uint64_t begin = 0;
 };
+
+/// The buffers of a checkpoint; null if it has none.
+Result<std::shared_ptr<const BufferSet>> readBuffers(Env& env, const Checkpoint& checkpoint);
 
 /// Reads only the manifest.
 Result<Manifest> readManifest(Env& env, const std::string& path);

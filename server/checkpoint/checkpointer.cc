@@ -45,6 +45,7 @@ Checkpointer::Checkpointer(Env& env, DurabilityConfig config, CheckpointSource s
       config_(std::move(config)),
       source_(std::move(source)),
       nextNumber_(nextNumber),
+      savedBuffers_(source_.store->buffers().get().number),
       savedSamples_(samples()),
       schedule_(termsOf(config_)) {
   schedule_.start(now(), {updates(), 0});
@@ -134,7 +135,9 @@ void Checkpointer::run() {
   }
   // A requested checkpoint that was not taken yet may be the first one.
   const bool owed = requested_ != served_;
-  if (!finalRequested_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
+  const bool changed = schedule_.unsaved(updates()) || savedSamples_ != samples() ||
+                       savedBuffers_ != source_.store->buffers().get().number;
+  if (!finalRequested_ || (!owed && !changed)) return;
   hold.unlock();
   const Status status = take();
   hold.lock();
@@ -215,6 +218,8 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
     }
     PSD_RETURN_IF_ERROR(writeRows(span, rows, manifest, writer, report.pauseSeconds));
   }
+  const Buffers::Current buffers = store.buffers().get();
+  PSD_RETURN_IF_ERROR(writer.addBuffers(manifest, buffers.set.get()));
   // Take the samples before the log is synced, so that the log has every push of samples that are done.
   manifest.samples = samples();
   PSD_RETURN_IF_ERROR(finishLog(manifest));
@@ -227,6 +232,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   if (source_.beforeAnnounce) PSD_RETURN_IF_ERROR(source_.beforeAnnounce());
   base_ = baseAfter(manifest, writer, groups);
   savedSamples_ = std::move(manifest.samples);
+  savedBuffers_ = buffers.number;
   if (manifest.logSegment != 0) source_.log->setBased();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("cannot remove old files: {}", pruned.message());
   report.bytes = writer.bytesWritten();

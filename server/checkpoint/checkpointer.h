@@ -155,6 +155,7 @@ class Checkpointer {
   uint64_t nextNumber_;
   std::vector<Span> spans_;                   // the spans that images_ is sized for
   std::vector<ShardImage> images_;            // buffers for the copies of one of spans_
+  uint64_t savedBuffers_ = 0;                 // number of the buffers in the newest checkpoint
   std::optional<SavedSamples> savedSamples_;  // as in the newest checkpoint, or as at the start
   std::optional<Base> base_;                  // nullopt: the next checkpoint holds all rows
 

@@ -283,6 +283,7 @@ bool Durability::beginWith(CheckpointSource source) {
     log = replicated_;
   }
   for (size_t i = 0; log && i < source.store->blockCount(); i++) source.store->block(i).setLog(log);
+  source.store->buffers().setLog(log);
   if (!config_.enabled()) return false;
   source.folder = folder_;
   source.damaged = damaged_;

@@ -21,7 +21,7 @@ constexpr char kMagicWithoutHyperparameters[] = "PSDLOG2\n";
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kAssignmentRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint32_t kDepartedRecord = 5;  // only replicated, never on disk
-constexpr uint32_t kDifferenceRecord = 6;
+constexpr uint32_t kDifferenceRecord = 6, kBuffersRecord = 7;
 constexpr uint32_t kWithHyperparameters = 0x100;  // added to the type of an update that has them
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
@@ -272,6 +272,14 @@ bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, 
   return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
 }
 
+Result<std::shared_ptr<const BufferSet>> parseBuffers(std::span<const std::byte> bytes,
+                                                      const RecordHeader& header) {
+  const auto rest = bytes.subspan(kRecordHeaderBytes);
+  if (header.gradientBytes > rest.size()) return Error{ErrorCode::io, "its buffers do not fit into it"};
+  const auto file = rest.first(header.gradientBytes);
+  return BufferSet::parse({file.begin(), file.end()});
+}
+
 /// The first `count` sources of an update's record, which must have at least that many.
 std::vector<UpdateSource> sourcesIn(std::span<const std::byte> bytes, uint32_t count) {
   std::vector<UpdateSource> sources;
@@ -459,6 +467,21 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& 
   pad(out);
 }
 
+uint64_t recordBytes(const BufferSet& buffers) {
+  return sizeof(RecordHeader) + padded(buffers.file().size());
+}
+
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet& buffers) {
+  RecordHeader header{};
+  header.type = kBuffersRecord;
+  header.bytes = recordBytes(buffers);
+  header.number = number;
+  header.gradientBytes = buffers.file().size();
+  append(out, &header, sizeof header);
+  append(out, buffers.file().data(), buffers.file().size());
+  pad(out);
+}
+
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite) {
   while (!bytes.empty()) {
     RecordHeader header = headerIn(bytes);
@@ -479,7 +502,8 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
 
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
   const RecordHeader header = headerIn(bytes);
-  const bool known = isUpdate(header.type) || header.type == kAssignmentRecord;
+  const bool known =
+      isUpdate(header.type) || header.type == kAssignmentRecord || header.type == kBuffersRecord;
   if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || !known) return {};
   return RecordPlace{header.bytes, header.number, header.firstOfWrite};
 }
@@ -505,6 +529,16 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     LogRecord record;
     record.number = header.number;
     if (!readDeparted(bytes, header, record)) return bad("its ranks do not fit into it");
+    return std::optional(std::move(record));
+  }
+  if (header.type == kBuffersRecord) {
+    auto buffers = parseBuffers(bytes, header);
+    if (!buffers.ok()) return bad(buffers.message());
+    LogRecord record;
+    record.number = header.number;
+    record.firstOfWrite = header.firstOfWrite;
+    record.buffers = *std::move(buffers);
+    record.bytes = std::move(bytes);
     return std::optional(std::move(record));
   }
   if (!isUpdate(header.type)) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/safetensors/buffer_set.h"
 #include "common/status/status.h"
 #include "server/membership/roster.h"
 #include "server/membership/sample_plan.h"
@@ -50,12 +51,14 @@ struct LoggedAssignment {
   SampleAssignment assignment;
 };
 
-/// A record read from a log: one update of a shard, one assignment, or the finished ranks. Owns its bytes.
+/// A record read from a log: one update of a shard, one assignment, the finished ranks, or a change of the
+/// buffers. Owns its bytes.
 struct LogRecord {
   uint64_t number = 0;                         ///< LSN
   uint64_t firstOfWrite = 0;                   ///< see RecordPlace
   std::optional<LoggedAssignment> assignment;  ///< if set, the record holds nothing else
   std::optional<Departed> departed;            ///< if set, the record holds nothing else
+  std::shared_ptr<const BufferSet> buffers;    ///< if set, the record holds nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -90,11 +93,13 @@ struct LogRecord {
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kAssignmentRecordBytes = 120;
 uint64_t recordBytes(const Departed& departed);
+uint64_t recordBytes(const BufferSet& buffers);
 /// Upper bound of the bytes in excess of the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& assignment);
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet& buffers);
 /// For replication to a standby only: no log on disk holds such a record.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
 /// Seals the consecutive records in `bytes`: sets their checksums, and the first record of this write.

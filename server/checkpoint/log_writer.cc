@@ -72,6 +72,17 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
   return number;
 }
 
+uint64_t LogWriter::append(const BufferSet& buffers, ByteBudget::Lease space) {
+  std::lock_guard hold(mutex_);
+  if (broken_) return 0;  // the checkpoint that mends the log has them
+  const uint64_t number = next_++;
+  appendRecord(pending_.place(recordBytes(buffers), std::move(space)), number, buffers);
+  records_++;
+  due_ = true;
+  wake_.notify_one();
+  return number;
+}
+
 uint64_t LogWriter::append(const LoggedAssignment& assignment) {
   std::lock_guard hold(mutex_);
   if (broken_) return 0;  // nothing is lost: the trainer reports its samples when it reconnects

@@ -42,6 +42,7 @@ class LogWriter final : public UpdateLog {
   /// Appends an assignment, which goes to disk with the next update at the latest. Returns its LSN, or 0 if
   /// the log has failed.
   uint64_t append(const LoggedAssignment& assignment);
+  uint64_t append(const BufferSet& buffers, ByteBudget::Lease space) override;
   kj::Promise<void> whenDurable(uint64_t number) override;
 
   /// Position from which the log continues.

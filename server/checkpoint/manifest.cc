@@ -346,6 +346,10 @@ Status readAll(const Json& document, Manifest& manifest) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }
   PSD_RETURN_IF_ERROR(readRows(in, manifest));
+  if (in.raw().has("buffers")) {
+    ManifestReader buffers = in.object("buffers");
+    manifest.buffers = readFile(buffers);
+  }
   if (in.raw().has("samples")) manifest.samples = readSamples(in.object("samples"));
   if (in.raw().has("base")) {
     ManifestReader base = in.object("base");
@@ -425,6 +429,7 @@ std::vector<const ManifestFile*> filesOf(const Manifest& manifest) {
   for (const ManifestRowShard& shard : manifest.rowShards) {
     for (const ManifestFile& file : shard.files) files.push_back(&file);
   }
+  if (manifest.buffers) files.push_back(&*manifest.buffers);
   return files;
 }
 
@@ -466,6 +471,7 @@ std::string formatManifest(const Manifest& manifest) {
     for (const ManifestFile& file : shard.files) entry["files"].push_back(fileJson(file));
     out["row_shards"].push_back(std::move(entry));
   }
+  if (manifest.buffers) out["buffers"] = fileJson(*manifest.buffers);
   if (manifest.samples) out["samples"] = samplesJson(*manifest.samples);
   return sealJson(out, kManifestChecksum);
 }

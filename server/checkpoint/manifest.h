@@ -79,6 +79,7 @@ struct Manifest {
   std::vector<ManifestShard> shards;
   std::vector<ManifestRowShard> rowShards;  ///< numbered after the shards
   std::vector<bool> rowSteps;               ///< StoreGroups::rowSteps, per table of the model
+  std::optional<ManifestFile> buffers;      ///< a safetensors file; nullopt: the model has none
   std::optional<SavedSamples> samples;      ///< done are only samples whose push every shard has
 };
 

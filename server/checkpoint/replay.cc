@@ -59,6 +59,12 @@ Status Replayer::apply(LogRecord record) {
     const Status assigned = samples_ ? samples_->assign(*record.assignment) : Status();
     return assigned.ok() ? Status() : badRecord(record, assigned.message());
   }
+  if (record.buffers) {
+    if (const Status named = record.buffers->checkNames(store_.model()); !named.ok())
+      return badRecord(record, named.message());
+    store_.buffers().set(std::move(record.buffers));
+    return {};
+  }
   PSD_RETURN_IF_ERROR(fits(record));
   std::vector<LogRecord>& held = pendingParts_[store_.block(record.shard.value).group()];
   const auto before = std::find_if(held.begin(), held.end(),

@@ -65,6 +65,11 @@ uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudg
   return add(toDisk, recordBytes(update), shard, update);
 }
 
+uint64_t Replicator::append(const BufferSet& buffers, ByteBudget::Lease space) {
+  const auto toDisk = [&](LogWriter& disk) { return disk.append(buffers, std::move(space)); };
+  return add(toDisk, recordBytes(buffers), buffers);
+}
+
 uint64_t Replicator::append(const LoggedAssignment& assignment) {
   return add([&](LogWriter& disk) { return disk.append(assignment); }, kAssignmentRecordBytes, assignment);
 }

@@ -27,6 +27,7 @@ class Replicator final : public UpdateLog {
 
   kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) override;
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) override;
+  uint64_t append(const BufferSet& buffers, ByteBudget::Lease space) override;
   /// Appends an assignment of samples; returns its LSN.
   uint64_t append(const LoggedAssignment& assignment);
   /// Appends the departed ranks so far; returns the LSN. Sent only to the standby.

@@ -51,6 +51,7 @@ Status saveAtRest(Env& env, const std::string& folder, uint64_t number, Paramete
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env, folder, number));
   PSD_RETURN_IF_ERROR(addShards(store, manifest, writer));
   PSD_RETURN_IF_ERROR(addRows(store, manifest, writer));
+  PSD_RETURN_IF_ERROR(writer.addBuffers(manifest, store.buffers().get().set.get()));
   return writer.finish(std::move(manifest));
 }
 

@@ -255,6 +255,9 @@ Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> fr
   for (size_t i = 0; i < store.rowShardCount(); i++) {
     PSD_RETURN_IF_ERROR(restoreRows(env, from, partition, store.rowShard(i), restored.notes));
   }
+  if (partition.index > 0) return restored;
+  PSD_ASSIGN_OR_RETURN(auto buffers, readBuffers(env, *from.front().checkpoint));
+  if (buffers) store.buffers().set(std::move(buffers));
   return restored;
 }
 
@@ -311,6 +314,7 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
     return {ErrorCode::invalidArgument,
             "'" + checkpoint.path + "' holds only embedding tables; name one of them with --table"};
   }
+  PSD_ASSIGN_OR_RETURN(const auto buffers, readBuffers(env, checkpoint));
   const ModelLayout layout(model);
   std::vector<float> values;
   const auto source = [&](size_t tensor,
@@ -327,9 +331,8 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
     }
     return {};
   };
-  return writeFileAtomically(env, to, [&](WritableFile& file) {
-    return writeSafetensors(file, model, {{"format", "pt"}, {"writer", "psd " PSD_VERSION}}, source);
-  });
+  return writeFileAtomically(
+      env, to, [&](WritableFile& file) { return writeSafetensors(file, model, buffers.get(), source); });
 }
 
 }  // namespace psd

@@ -57,7 +57,8 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
 
 /// Like restoreStore(), but restores a partition, whose layout has the offset `begin` in the whole model's,
 /// from the checkpoints of all old partitions, however many. Restores pushes only from checkpoints of the
-/// same partition: trainers that pushed to others were connected to the old daemons and do not return.
+/// same partition: trainers that pushed to others were connected to the old daemons and do not return. The
+/// first partition has the buffers.
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin);
 
@@ -69,7 +70,7 @@ StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& mo
 /// "values", F32 [rows, dim], ordered by id hash.
 Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to);
 
-/// Exports all tensors of a checkpoint as one safetensors file under their names, atomically.
+/// Exports all tensors and buffers of a checkpoint as one safetensors file under their names, atomically.
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to);
 
 }  // namespace psd

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "common/safetensors/buffer_set.h"
 #include "common/types/model_spec.h"
 
 namespace psd {
@@ -10,6 +12,7 @@ namespace psd {
 struct LiveModel {
   ModelSpec spec;
   std::vector<float> values;  ///< of its tensors, in ModelLayout order; table rows are not included
+  std::shared_ptr<const BufferSet> buffers = nullptr;  ///< null: none
 };
 
 }  // namespace psd

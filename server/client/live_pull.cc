@@ -6,6 +6,7 @@
 
 #include "common/codec/codec.h"
 #include "common/types/model_layout.h"
+#include "common/wire/buffers.h"
 #include "common/wire/convert.h"
 
 namespace psd {
@@ -28,7 +29,15 @@ class LivePull {
           reader_ = observing.getReader();
           auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
           for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(pullOn());
-          return kj::joinPromises(lines.finish()).then([this] { return outcome_; });
+          return kj::joinPromises(lines.finish()).then([this]() -> kj::Promise<Status> {
+            if (!outcome_.ok()) return outcome_;
+            return wire::pullBuffers(reader_).then([this](Result<std::vector<std::byte>> file) -> Status {
+              if (!file.ok()) return file.error();
+              if (file->empty()) return {};
+              PSD_ASSIGN_OR_RETURN(model_.buffers, BufferSet::parse(*std::move(file)));
+              return {};
+            });
+          });
         });
   }
 

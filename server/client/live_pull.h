@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// Pulls all dense parameters of a daemon, in slices.
+/// Pulls all dense parameters and the buffers of a daemon, in slices.
 kj::Promise<Result<LiveModel>> pullLiveModel(schema::Reading::Client reading);
 
 }  // namespace psd

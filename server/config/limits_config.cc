@@ -138,6 +138,11 @@ void readTotals(ConfigReader& in, Limits& limits) {
               "device keeps 256 MiB free.",
               Key::kLive},
              limits.modelBytes, 0, kModelElementsMax * sizeof(float));
+  in.integer({"buffer_bytes",
+              "Largest file of a model's buffers that the trainer with rank 0 may set; the daemon has it in "
+              "memory. 0: none.",
+              Key::kLive},
+             limits.bufferBytes, 0, kTiB);
 }
 
 void checkLimits(ConfigReader& in, const Limits& limits) {

@@ -27,6 +27,7 @@ struct Limits {
   uint64_t ringBytes = 64ull << 20;
   uint64_t allRingsBytes = 1ull << 30;
   uint64_t modelBytes = 0;
+  uint64_t bufferBytes = 64ull << 20;
   uint64_t tableBytes = 16ull << 30;
   uint64_t sessionsBytes = 16ull << 30;
   uint64_t arrivingBytes = 16ull << 30;

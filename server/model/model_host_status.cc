@@ -51,6 +51,10 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
                   .parameters = model.parameterCount(),
                   .tensors = model.tensors.size(),
                   .ready = ready_};
+  if (const auto buffers = model_->store->buffers().get().set) {
+    status.model->buffers = buffers->entries().size();
+    status.model->bufferBytes = buffers->values().size();
+  }
   status.shards = shardsStatus();
   status.tables = tablesStatus();
   status.rowShards = rowShardsStatus();

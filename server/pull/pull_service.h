@@ -59,6 +59,8 @@ class PullService {
 
   /// Whether the peer is a reader instead of a trainer.
   bool isReader() const { return !trainer_; }
+  /// The model's buffers.
+  Buffers::Current buffers() const { return model_->store->buffers().get(); }
   /// The codec named by a request; null if `name` is empty. ErrorCode::invalidArgument for one that was not
   /// negotiated.
   Result<const Codec*> agreedCodec(std::string_view name) const;

@@ -1,5 +1,7 @@
 #include "server/rpc/pull_calls.h"
 
+#include <algorithm>
+
 #include "common/wire/convert.h"
 #include "server/model/slice_checks.h"
 
@@ -156,6 +158,27 @@ kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& reque
         }
       });
   return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));
+}
+
+kj::Promise<void> PullCalls::buffers(BuffersContext context) {
+  const uint64_t set = context.getParams().getSet(), offset = context.getParams().getOffset();
+  context.releaseParams();
+  const Buffers::Current current = service_.buffers();
+  if (set != 0 && set != current.number) {
+    return refuse(context, {ErrorCode::notReady, "newer buffers have replaced those of this call"});
+  }
+  const auto file = current.set ? current.set->file() : std::span<const std::byte>();
+  if (offset > file.size()) return refuse(context, {ErrorCode::badSlice, "the buffers end before that byte"});
+  const auto bytes =
+      file.subspan(offset, std::min(file.size() - offset, connection_->loop().config().limits.sliceBytes));
+  auto make = [context, current, bytes, size = file.size()]() mutable {
+    auto slice = context.getResults().initSlice();
+    slice.setSet(current.number);
+    slice.setSize(size);
+    slice.setBytes(kj::arrayPtr(reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()));
+  };
+  auto refused = [this, context](const Error& error) mutable { refuse(context, error); };
+  return connection_->answerWithin(bytes.size(), std::move(make), std::move(refused));
 }
 
 schema::PullResult::Slice::Builder PullCalls::answer(Context& context, const PullRequest& request,

@@ -16,6 +16,7 @@ class PullCalls final : private IdleCache {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
   using RowsContext = capnp::CallContext<schema::Reader::PullRowsParams, schema::RowsResult>;
+  using BuffersContext = capnp::CallContext<schema::Reader::BuffersParams, schema::BuffersResult>;
   using SharedRowsContext =
       capnp::CallContext<schema::Trainer::PullRowsSharedParams, schema::SharedRowsResult>;
   using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
@@ -28,6 +29,7 @@ class PullCalls final : private IdleCache {
 
   kj::Promise<void> pull(Context context);
   kj::Promise<void> pullRows(RowsContext context);
+  kj::Promise<void> buffers(BuffersContext context);
   /// Pulls rows into the trainer's ring.
   kj::Promise<void> pullRowsTo(const SharedRing& ring, SharedRowsContext context);
   /// Pulls into the trainer's ring on the shard's device.

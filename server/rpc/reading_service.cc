@@ -28,6 +28,7 @@ class ReaderService final : public CountedService<schema::Reader> {
  protected:
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }
   kj::Promise<void> pullRows(PullRowsContext context) override { return pulls_.pullRows(context); }
+  kj::Promise<void> buffers(BuffersContext context) override { return pulls_.buffers(context); }
 
  private:
   const std::shared_ptr<const Codec> codec_;

@@ -142,6 +142,21 @@ kj::Promise<void> TrainerSession::report(ReportContext context) {
   });
 }
 
+kj::Promise<void> TrainerSession::setBuffers(SetBuffersContext context) {
+  auto params = context.getParams();
+  auto taken = service_->setBuffers(params.getSize(), params.getOffset(), wire::bytesIn(params.getBytes()));
+  context.releaseParams();
+  return taken.then([context](const Status& status) mutable { acknowledge(context, status); });
+}
+
+kj::Promise<void> TrainerSession::buffers(BuffersContext context) {
+  if (Status may = service_->mayTrain(); !may.ok()) {
+    wire::writeError(may.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  return pulls_.buffers(context);
+}
+
 kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
   const Version version{context.getParams().getVersion()};
   const uint32_t shard = context.getParams().getShard();

@@ -35,6 +35,8 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   kj::Promise<void> keepAlive(KeepAliveContext context) override;
   kj::Promise<void> takeSamples(TakeSamplesContext context) override;
   kj::Promise<void> report(ReportContext context) override;
+  kj::Promise<void> setBuffers(SetBuffersContext context) override;
+  kj::Promise<void> buffers(BuffersContext context) override;
   kj::Promise<void> roundDue(RoundDueContext context) override;
   kj::Promise<void> progress(ProgressContext context) override;
   kj::Promise<void> formAveragingGroup(FormAveragingGroupContext context) override;

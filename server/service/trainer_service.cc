@@ -42,6 +42,7 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
       pulls_(loop, place_.model, grant.trainer, counters_, decoderOf(grant.pullCodec)),
       rings_(loop, place_.model),
       initialValues_(loop, place_.model),
+      buffers_(loop, place_.model, grant.trainer),
       role_(grant.role) {
   counters_->connections.add();
 }
@@ -311,6 +312,15 @@ bool TrainerService::mixesGroups() const {
   const bool rounds = groups.front().policy.traits.rounds;
   return std::ranges::any_of(groups,
                              [&](const GroupConfig& group) { return group.policy.traits.rounds != rounds; });
+}
+
+kj::Promise<Status> TrainerService::setBuffers(uint64_t size, uint64_t offset,
+                                               std::span<const std::byte> bytes) {
+  if (Status may = mayTrain(); !may.ok()) return may;
+  if (further_) {
+    return Status(ErrorCode::invalidArgument, "setBuffers() belongs to the connection that joined");
+  }
+  return buffers_.take(size, offset, bytes);
 }
 
 kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue> values) {

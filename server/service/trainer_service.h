@@ -9,6 +9,7 @@
 #include "common/types/named_value.h"
 #include "server/pull/pull_service.h"
 #include "server/push/push_server.h"
+#include "server/service/buffers_intake.h"
 #include "server/service/control_loop.h"
 #include "server/service/initial_values.h"
 #include "server/service/trainer_rings.h"
@@ -119,6 +120,8 @@ class TrainerService {
 
   /// Assigns samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
+  /// Takes a slice of the model's buffers; see BuffersIntake.
+  kj::Promise<Status> setBuffers(uint64_t size, uint64_t offset, std::span<const std::byte> bytes);
   /// Records metrics reported by the trainer. One call at a time.
   kj::Promise<Status> report(uint64_t step, std::vector<NamedValue> values);
   /// The trainer is done and leaves. Resolves once that is durable.
@@ -154,6 +157,7 @@ class TrainerService {
   PullService pulls_;
   TrainerRings rings_;
   InitialValues initialValues_;
+  BuffersIntake buffers_;
   ModelInitialization::Role role_;
   bool left_ = false, reported_ = false;
   bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false, reports_ = false;  // in a call

@@ -19,12 +19,15 @@ struct ModelStatus {
   std::string name;
   uint64_t parameters = 0;  ///< without padding
   uint64_t tensors = 0;
-  bool ready = false;  ///< it is initialized
+  uint64_t buffers = 0, bufferBytes = 0;  ///< number, and the bytes of their values
+  bool ready = false;                     ///< it is initialized
 
   static void fields(auto& visit, auto& self) {
     visit("name", self.name);
     visit("parameters", self.parameters);
     visit("tensors", self.tensors);
+    visit("buffers", self.buffers);
+    visit("buffer_bytes", self.bufferBytes);
     visit("ready", self.ready);
   }
 };

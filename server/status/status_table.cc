@@ -100,8 +100,12 @@ std::string tablesTable(const std::vector<TableStatus>& tables) {
 std::string modelLines(const DaemonStatus& status) {
   if (!status.model) return labelledLine("model", "none yet; the first trainer defines it");
   const ModelStatus& model = *status.model;
-  return labelledLine("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
-                                           model.tensors, model.ready ? "" : ", not initialized yet")) +
+  const std::string buffers =
+      model.buffers == 0 ? ""
+                         : fmt::format(", {} buffers of {}", model.buffers, bytesText(model.bufferBytes));
+  return labelledLine("model",
+                      fmt::format("{}, {} parameters in {} tensors{}{}", model.name, model.parameters,
+                                  model.tensors, buffers, model.ready ? "" : ", not initialized yet")) +
          (status.shards.empty() ? "" : shardsTable(status.shards)) +
          (status.tables.empty() ? "" : tablesTable(status.tables) + rowShardsTable(status.rowShards));
 }

@@ -183,7 +183,7 @@ Status saveParameters(Env& env, const std::string& path, ParameterStore& store) 
                         });
   };
   return writeFileAtomically(env, path, [&](WritableFile& file) {
-    return writeSafetensors(file, store.model(), {{"format", "pt"}, {"writer", "psd " PSD_VERSION}}, source);
+    return writeSafetensors(file, store.model(), store.buffers().get().set.get(), source);
   });
 }
 
@@ -212,6 +212,7 @@ Status copyParameters(ParameterStore& from, ParameterStore& to) {
                               });
         }));
   }
+  if (auto buffers = from.buffers().get().set) to.buffers().set(std::move(buffers));
   return {};
 }
 
@@ -234,6 +235,10 @@ Status loadParameters(const SafetensorsReader& file, ParameterStore& store) {
               [&](auto done) { shard.storage().write(*lanes[shard.device()], offset, values, done); });
         }));
   }
+  PSD_ASSIGN_OR_RETURN(auto buffers, readBuffers(file));
+  if (!buffers) return {};
+  PSD_RETURN_IF_ERROR(buffers->checkNames(store.model()));
+  store.buffers().set(std::move(buffers));
   return {};
 }
 

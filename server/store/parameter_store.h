@@ -12,6 +12,7 @@
 #include "common/types/model_spec.h"
 #include "server/optimizer/optimizer.h"
 #include "server/store/backend.h"
+#include "server/store/buffers.h"
 #include "server/store/rows/row_shard.h"
 #include "server/store/shard.h"
 
@@ -40,7 +41,8 @@ struct StoreGroups {
 
 /// The parameters of one model: a flat arena split into shards, and the embedding tables, which are split
 /// into row shards together with the other tables of their group. Shards and row shards are placed on the
-/// backends round-robin by number. Immutable except for the blocks, which document their own thread-safety.
+/// backends round-robin by number. Immutable except for the blocks and the buffers, which document their own
+/// thread-safety.
 class ParameterStore {
  public:
   /// Creates a store. `backends` must not be empty. ErrorCode::overloaded if a device is out of memory.
@@ -83,6 +85,8 @@ class ParameterStore {
     return *rowShards_[index - shards_.size()];
   }
   const ParameterBlock& block(size_t index) const { return const_cast<ParameterStore*>(this)->block(index); }
+  Buffers& buffers() { return buffers_; }
+  const Buffers& buffers() const { return buffers_; }
   /// Human-readable: "cpu", or the devices joined by ", ".
   std::string describeDevices() const;
 
@@ -115,17 +119,19 @@ class ParameterStore {
   const std::shared_ptr<TableBudget> tableBytes_ = TableBudget::make(UINT64_MAX);
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<RowShard>> rowShards_;
+  Buffers buffers_;
 };
 
-/// Writes all parameters to one safetensors file, atomically. Blocks. No update may be in progress.
+/// Writes all parameters and buffers to one safetensors file, atomically. Blocks. No update may be in
+/// progress.
 Status saveParameters(Env& env, const std::string& path, ParameterStore& store);
 
-/// Copies the weights of one store to another by tensor name; the order of the tensors may differ. Blocks.
-/// Neither store may be updated meanwhile.
+/// Copies the weights and buffers of one store to another, weights by tensor name; the order of the tensors
+/// may differ. Blocks. Neither store may be updated meanwhile.
 Status copyParameters(ParameterStore& from, ParameterStore& to);
 
-/// Loads the store from a file's tensors, matched by name. Blocks. Must be called before any other thread
-/// uses the store. Fails if a tensor is missing, has another shape, or holds NaN or infinity.
+/// Loads the store from a file's tensors, matched by name, and its buffers. Blocks. Must be called before any
+/// other thread uses the store. Fails if a tensor is missing, has another shape, or holds NaN or infinity.
 Status loadParameters(const SafetensorsReader& file, ParameterStore& store);
 
 }  // namespace psd

@@ -14,6 +14,8 @@
 
 namespace psd {
 
+class BufferSet;
+
 /// A push that contributed to an update, or a trainer's share of it: if trainers average their gradients and
 /// one of them pushes the result, the others are recorded as shares, with step 0 and no samples. A value
 /// type.
@@ -82,6 +84,9 @@ class UpdateLog {
   /// Copies the update and returns its log sequence number without waiting, or 0 if the log has failed. Must
   /// be called with the shard's lock held. `space`: from space().
   virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) = 0;
+
+  /// Copies a change of the model's buffers, which replaces all of them; else as for an update.
+  virtual uint64_t append(const BufferSet& buffers, ByteBudget::Lease space) = 0;
 
   /// Resolves, on the calling event loop, once the log is durable up to the sequence number `number`, or once
   /// the log has failed and reported its failure.

@@ -172,6 +172,10 @@ Status inspectTensors(Env& env, const std::string& path, Findings& out) {
                        SafetensorsReader::open(env, path, SafetensorsReader::Takes::floatsAndIntegers));
   out.json = {{"kind", "safetensors"}, {"tensors", tensorsJson(reader.model())}, {"unread", Json::array()}};
   out.text += "safetensors file\n" + describeModel(reader.model());
+  for (const SafetensorsEntry& buffer : reader.buffers()) {
+    out.json["buffers"].push_back({{"name", buffer.name}, {"dtype", buffer.dtype}, {"shape", buffer.shape}});
+    out.text += fmt::format("  {} is a buffer\n", buffer.toString());
+  }
   for (const auto& [entry, why] : reader.unread()) {
     out.json["unread"].push_back(
         {{"name", entry.name}, {"dtype", entry.dtype}, {"shape", entry.shape}, {"why", why}});

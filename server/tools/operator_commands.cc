@@ -206,7 +206,8 @@ Result<LiveModel> fetchWhole(const DaemonCall& call) {
   std::vector<ModelSpec> partitions;
   LiveModel whole;
   for (const Address& address : addresses) {
-    PSD_ASSIGN_OR_RETURN(const LiveModel part, fetchModel(address, call.timeout, call.credentials));
+    PSD_ASSIGN_OR_RETURN(LiveModel part, fetchModel(address, call.timeout, call.credentials));
+    if (part.buffers) whole.buffers = std::move(part.buffers);
     partitions.push_back(part.spec);
     whole.values.insert(whole.values.end(), part.values.begin(), part.values.end());
   }
@@ -230,11 +231,9 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
   }
   const auto places = ModelLayout(model.spec).places();
   PSD_RETURN_IF_ERROR(writeFileAtomically(env, to, [&](WritableFile& file) {
-    return writeSafetensors(
-        file, model.spec, {{"format", "pt"}, {"writer", "psd " PSD_VERSION}},
-        [&](size_t index, const auto& sink) {
-          return sink(std::span(model.values).subspan(places[index].begin, places[index].count));
-        });
+    return writeSafetensors(file, model.spec, model.buffers.get(), [&](size_t index, const auto& sink) {
+      return sink(std::span(model.values).subspan(places[index].begin, places[index].count));
+    });
   }));
   std::printf("wrote model '%s' of %s to '%s'\n", model.spec.name.c_str(), from.c_str(), to.c_str());
   return {};

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import re
 import unittest
 
@@ -11,7 +12,7 @@ HAVE_CAPNP = importlib.util.find_spec("capnp") is not None
 if HAVE_CAPNP:
     import capnp
     import numpy as np
-    from second_client import Refused, SecondClient, signature
+    from second_client import Refused, SecondClient, checked, signature
 
 
 @unittest.skipUnless(HAVE_CAPNP, "no pycapnp (scripts/setup --tests brings it)")
@@ -64,6 +65,43 @@ class SecondClientTest(processes.ProcessTest):
             self.assertEqual(client.tensor("bias")[0], 1)
 
         self.run_async(rows(self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1.0}').address))
+
+    def test_buffers_in_slices(self):
+        async def buffers(address):
+            client = SecondClient(address, {"w": np.zeros(3)})
+            await client.join()
+            session = client.connection.session
+            header = json.dumps({"mean": {"dtype": "F32", "shape": [2048], "data_offsets": [0, 8192]}}).encode()
+            file = len(header).to_bytes(8, "little") + header + bytes(range(256)) * 32
+
+            async def send(offset, end, size=None, to=session):
+                checked((await to.setBuffers(size or len(file), offset, file[offset:end])).status)
+
+            self.assertEqual(checked(await session.buffers(0, 0)).slice.size, 0)
+            await send(0, 4000)
+            for wrong in ((4001, 5000), (4000, 4000), (4000, 5000, 5001), (4000, 5000, 4999)):
+                with self.assertRaisesRegex(Refused, "badSlice"):
+                    await send(*wrong)
+            _, login = await client.log_in()
+            further = checked(await login.training.attach(client.rank, client.incarnation, client.connection.attachment)).session
+            with self.assertRaisesRegex(Refused, "the connection that joined"):
+                await send(0, 4000, to=further)
+            await send(4000, len(file))
+            read, number = b"", 0
+            while len(read) < len(file):
+                answer = checked(await session.buffers(number, len(read))).slice
+                self.assertEqual(answer.size, len(file))
+                self.assertLessEqual(len(answer.bytes), 4096)
+                read, number = read + answer.bytes, answer.set
+            self.assertEqual(read, file)
+            file = file[:-1] + b"!"
+            await send(0, len(file))
+            with self.assertRaisesRegex(Refused, "notReady"):
+                checked(await session.buffers(number, 4096))
+            with self.assertRaisesRegex(Refused, "badSlice"):
+                checked(await session.buffers(0, len(file) + 1))
+
+        self.run_async(buffers(self.daemon(policy="locked", limits__slice_bytes=4096).address))
 
     def test_after_kill_9_of_the_daemon_each_push_is_applied_once(self):
         def start():

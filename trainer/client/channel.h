@@ -95,6 +95,9 @@ class Channel {
   void report(Step step, std::span<const NamedValue> values);
   /// See Client::waiters().
   kj::Promise<Result<std::vector<Rank>>> waiters();
+  /// See Client::setBuffers() and buffers().
+  kj::Promise<Status> setBuffers(std::shared_ptr<const std::vector<std::byte>> file);
+  kj::Promise<Result<std::vector<std::byte>>> buffers();
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
   kj::Promise<Status> leave();
   /// Ends the connection: all calls in progress fail, with `why` unless a more specific error is known.

@@ -461,11 +461,19 @@ Result<std::vector<Rank>> MovingClient::waiters() {
 }
 
 template <class Call>
-Result<std::vector<std::string>> MovingClient::askThere(const Call& call) {
+auto MovingClient::askThere(const Call& call) -> decltype(call(std::declval<Client&>())) {
   const ClientLock::Hold hold(*lock_);
   PSD_RETURN_IF_ERROR(hold.status());
   if (observed_) PSD_RETURN_IF_ERROR(beginStep());
   return call(*std::shared_ptr(inner_));
+}
+
+Status MovingClient::setBuffers(std::vector<std::byte> file) {
+  return askThere([&file](Client& there) { return there.setBuffers(std::move(file)); });
+}
+
+Result<std::vector<std::byte>> MovingClient::buffers() {
+  return askThere([](Client& there) { return there.buffers(); });
 }
 
 Result<std::vector<std::string>> MovingClient::status() {

@@ -28,6 +28,7 @@ class MovingClient final : public Client,
                            private TrainingProgress,
                            private SampleSource,
                            private Monitoring,
+                           private ModelBuffers,
                            private Operations {
  public:
   /// Returns a connected client of the daemons at `servers`, within `timeout` for each.
@@ -65,6 +66,8 @@ class MovingClient final : public Client,
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
+  Status setBuffers(std::vector<std::byte> file) override;
+  Result<std::vector<std::byte>> buffers() override;
   Result<std::vector<std::string>> status() override;
   Result<std::vector<std::string>> set(const std::string& assignment) override;
   Result<std::vector<std::string>> checkpoint() override;
@@ -83,10 +86,11 @@ class MovingClient final : public Client,
   TrainingProgress* trainingProgress() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  ModelBuffers* modelBuffers() override { return this; }
   Operations* operations() override { return this; }
   /// Returns `call(client)` for the client of the daemons that serve the model now.
   template <class Call>
-  Result<std::vector<std::string>> askThere(const Call& call);
+  auto askThere(const Call& call) -> decltype(call(std::declval<Client&>()));
 
   /// Arguments of the trainer's join().
   struct Joined {

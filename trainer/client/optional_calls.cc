@@ -9,6 +9,8 @@ namespace {
 Error noOperations() { return {ErrorCode::notReady, "this client makes no calls of an operator"}; }
 Error noFragments() { return {ErrorCode::notReady, "this client exchanges no fragments of a model"}; }
 
+Error noBuffers() { return {ErrorCode::notReady, "this client does not exchange buffers"}; }
+
 }  // namespace
 
 Pending<RoundDue> Client::roundDue(Version version) {
@@ -49,6 +51,14 @@ Status Client::report(Step step, std::span<const NamedValue> values) {
 Result<std::vector<Rank>> Client::waiters() {
   if (Monitoring* const own = monitoring()) return own->waiters();
   return Error{ErrorCode::notReady, "this client does not know the waiters"};
+}
+
+Status Client::setBuffers(std::vector<std::byte> file) {
+  return modelBuffers() ? modelBuffers()->setBuffers(std::move(file)) : Status(noBuffers());
+}
+
+Result<std::vector<std::byte>> Client::buffers() {
+  return modelBuffers() ? modelBuffers()->buffers() : noBuffers();
 }
 
 Result<std::vector<std::string>> Client::status() {

@@ -27,6 +27,7 @@ class PartitionedClient final : public MovableClient,
                                 private Fragments,
                                 private SampleSource,
                                 private Monitoring,
+                                private ModelBuffers,
                                 private Operations,
                                 private CalledDaemons {
  public:
@@ -74,6 +75,9 @@ class PartitionedClient final : public MovableClient,
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
   }
+  /// The lead has the buffers.
+  Status setBuffers(std::vector<std::byte> file) override { return lead().setBuffers(std::move(file)); }
+  Result<std::vector<std::byte>> buffers() override { return lead().buffers(); }
   Result<std::vector<std::string>> status() override;
   Result<std::vector<std::string>> set(const std::string& assignment) override;
   Result<std::vector<std::string>> checkpoint() override;
@@ -92,6 +96,7 @@ class PartitionedClient final : public MovableClient,
   Fragments* fragments() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  ModelBuffers* modelBuffers() override { return this; }
   Operations* operations() override { return this; }
   /// The answers of `call(client)`, an operator's call, at all daemons; `done`: what those before one that
   /// fails have done.

@@ -27,6 +27,7 @@ class RpcClient final : public MovableClient,
                         private TrainingProgress,
                         private SampleSource,
                         private Monitoring,
+                        private ModelBuffers,
                         private Operations,
                         private CallHost {
  public:
@@ -115,6 +116,8 @@ class RpcClient final : public MovableClient,
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
+  Status setBuffers(std::vector<std::byte> file) override;
+  Result<std::vector<std::byte>> buffers() override;
   Result<std::vector<std::string>> status() override;
   Result<std::vector<std::string>> set(const std::string& assignment) override;
   Result<std::vector<std::string>> checkpoint() override;
@@ -136,6 +139,7 @@ class RpcClient final : public MovableClient,
   TrainingProgress* trainingProgress() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
+  ModelBuffers* modelBuffers() override { return this; }
   Operations* operations() override { return this; }
 
   /// Wraps rows that the caller owns.

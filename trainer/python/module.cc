@@ -537,6 +537,8 @@ void bindClient(nb::module_& m) {
             return client.ping(calls, outstanding).seconds;
           },
           "calls"_a, "outstanding"_a)
+      .def("set_buffers", &PythonClient::setBuffers, "file"_a)
+      .def("buffers", &PythonClient::buffers)
       .def("status", &PythonClient::status)
       .def("set", &PythonClient::set, "assignment"_a)
       .def("checkpoint", &PythonClient::checkpoint)

@@ -359,6 +359,18 @@ PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
   return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
 }
 
+void PythonClient::setBuffers(const nb::bytes& file) {
+  const auto* const data = static_cast<const std::byte*>(file.data());
+  check(client_->run([bytes = std::vector<std::byte>(data, data + file.size())](Client& client) {
+    return client.setBuffers(bytes);
+  }));
+}
+
+nb::bytes PythonClient::buffers() {
+  const std::vector<std::byte> file = take(client_->run([](Client& client) { return client.buffers(); }));
+  return nb::bytes(file.data(), file.size());
+}
+
 std::vector<std::string> PythonClient::status() {
   return take(client_->run([](Client& client) { return client.status(); }));
 }

@@ -165,6 +165,9 @@ class PythonClient {
   AssignedSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
+  /// See ModelBuffers.
+  void setBuffers(const nanobind::bytes& file);
+  nanobind::bytes buffers();
   /// See Operations.
   std::vector<std::string> status();
   std::vector<std::string> set(const std::string& assignment);

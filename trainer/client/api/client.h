@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -378,6 +379,18 @@ class Monitoring {
   virtual Result<std::vector<Rank>> waiters() = 0;
 };
 
+/// A model's buffers: tensors of any dtype that no one trains, such as running statistics. The daemon keeps
+/// them as they are, as the bytes of a .safetensors file.
+class ModelBuffers {
+ public:
+  virtual ~ModelBuffers() = default;
+
+  /// Replaces all buffers at once, after join() as rank 0; returns when that is as durable as a push.
+  virtual Status setBuffers(std::vector<std::byte> file) = 0;
+  /// The file that was set last; empty: there are no buffers. After join() or observe().
+  virtual Result<std::vector<std::byte>> buffers() = 0;
+};
+
 /// What an operator asks of all daemons that serve the model, in the order of partitions. Each call needs a
 /// role (docs/access_control.md); without it the call fails (forbidden). Allowed at any time after connect().
 class Operations {
@@ -495,6 +508,8 @@ class Client {
   Result<AssignedSamples> takeSamples(const SamplesRequest& request);
   Status report(Step step, std::span<const NamedValue> values);
   Result<std::vector<Rank>> waiters();
+  Status setBuffers(std::vector<std::byte> file);
+  Result<std::vector<std::byte>> buffers();
   Result<std::vector<std::string>> status();
   Result<std::vector<std::string>> set(const std::string& assignment);
   Result<std::vector<std::string>> checkpoint();
@@ -507,6 +522,7 @@ class Client {
   virtual TrainingProgress* trainingProgress() { return nullptr; }
   virtual SampleSource* sampleSource() { return nullptr; }
   virtual Monitoring* monitoring() { return nullptr; }
+  virtual ModelBuffers* modelBuffers() { return nullptr; }
   virtual Operations* operations() { return nullptr; }
 };
 

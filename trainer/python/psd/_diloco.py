@@ -13,6 +13,7 @@ import torch
 from . import _arguments, _psd, _served
 from ._embedding import tables_of
 from ._loads import Loads
+from ._module_buffers import BufferCalls, ModuleBuffers
 from ._pace import Pace
 from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._training import Training
@@ -62,7 +63,7 @@ def _hooked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
     return optimizer
 
 
-class DiLoCo(Training):
+class DiLoCo(Training, BufferCalls):
     """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim,
     takes `sync_every` steps; then the difference that they made is pushed to the daemon, which makes one outer step
     from the differences of all learners of the round, and the learner continues from the result. Under `async_diloco`
@@ -75,14 +76,14 @@ class DiLoCo(Training):
     changed them: clipping of weights and constraints count as trained, which the logger reports once. Values of
     load_state_dict() stay until the next step or sync(), for evaluation: it restores the learner's, logs a warning, and
     a step without a closure does nothing else. Steps and exchanges are rejected after a parameter was frozen, unfrozen,
-    replaced, or has got another type or shape. Buffers and the inner optimizer's state stay local to each learner,
-    across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
+    replaced, or has got another type or shape. Buffers, unless `buffers` is "rank0", and the inner optimizer's state stay local to each
+    learner, across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
     """
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
                  sync_every: int | None = None, rank: int | None = None, world_size: int | None = None,
                  name: str | None = None, samples: int = 1, tokens: int | None = None,
-                 lr_lambda: Callable[[int], float] | None = None, **options: Unpack[ClientOptions]):
+                 lr_lambda: Callable[[int], float] | None = None, buffers: str = "local", **options: Unpack[ClientOptions]):
         """`server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `sync_every`: steps
         between two exchanges; it must be equal to the daemon's `policy.period`, which is the default. `samples`:
         examples (or tokens) per step, by which rounds weigh the learner. `tokens`: tokens per step, only for the
@@ -91,10 +92,12 @@ class DiLoCo(Training):
         the run, so that a learner that joins late or rejoins has the same rate as the others; a rate that is set
         otherwise is then rejected. `inner_optimizer`: a wrapper, such as accelerate's, stands for the optimizer that it
         wraps. Each of its steps counts once, however step() is overridden; a step that a GradScaler skips does not
-        count. `options`: of psd.Client. If construction fails, model and optimizer are unchanged."""
+        count. `buffers`: as for psd.torch.Optimizer; rank 0 sends them with its exchanges. `options`: of psd.Client. If
+        construction fails, model and optimizer are unchanged."""
         _check_kinds(model, inner_optimizer, lr_lambda)
         self.inner_optimizer = inner_optimizer = _hooked_optimizer(inner_optimizer)
         self._module = model
+        self._buffers = ModuleBuffers(model, buffers)
         self._parameters, self._unserved = parameters_of(model)
         self._layout = layout_of(model)
         if tables := tables_of(model):
@@ -134,12 +137,11 @@ class DiLoCo(Training):
             self._pace = Pace(self.client)
             self._begin()
             self._attach()
+            self._buffers.begin(self.client, self._info)
         except BaseException:
             self._detach()
             self.client._abandon()
             raise
-        if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
-            _log.info("buffers stay each learner's own: %s", ", ".join(buffers))
 
     @property
     def samples(self) -> int:
@@ -207,7 +209,10 @@ class DiLoCo(Training):
             with torch.no_grad():
                 for key, values in loaded.items():
                     self._parameters[key].copy_(values)
-            super().close()
+            try:
+                self._buffers.flush()
+            finally:
+                super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -302,6 +307,7 @@ class DiLoCo(Training):
         self._exchanges.exchange(last)
         self._adopt()
         self._note()
+        self._buffers.stepped()
 
     def _note(self) -> None:
         now = self._exchanges

@@ -20,7 +20,7 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 
-from . import _arguments, _cuda, _dtypes, _psd
+from . import _arguments, _buffers, _cuda, _dtypes, _psd
 from .errors import Error, InvalidArgument, NotReady, RankTaken
 
 _log = logging.getLogger("psd")
@@ -371,6 +371,17 @@ class Client:
         after = self.step if step is None else _arguments.integer("step", step)
         self._client.report(after, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
                                     for name, value in values.items()})
+
+    def set_buffers(self, buffers: Mapping[str, Any]) -> None:
+        """As rank 0, after join(): replaces the buffers that the daemon serves beside the model, arrays that no one trains,
+        such as running statistics. Other dtypes than numpy's are those of ml_dtypes. They are as durable as a push."""
+        self._client.set_buffers(_buffers.encode({_arguments.text("the name of a buffer", name): _buffers.of_array(name, value)
+                                                  for name, value in buffers.items()}))
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """After join() or observe(): copies of the buffers that the daemon serves; empty if rank 0 has sent none. Those of
+        dtype bfloat16 or float8 are arrays of ml_dtypes, or without that package of unsigned integers with the same bits."""
+        return {name: _buffers.to_array(name, entry) for name, entry in _buffers.decode(self._client.buffers()).items()}
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """The duration in seconds of each of `calls` empty calls, `outstanding` at a time."""

@@ -21,6 +21,7 @@ from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
 from ._embedding_bag import EmbeddingBag
 from ._loads import Loads
+from ._module_buffers import BufferCalls, ModuleBuffers
 from ._numbers import Defaults, Group
 from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
 from ._psd import keep_freed_memory
@@ -55,7 +56,7 @@ class _Exchange:
     empty: dict[str, tuple[torch.Tensor, int]] = dataclasses.field(default_factory=dict)  # zeros of the others, and their versions
 
 
-class Optimizer(Training, torch.optim.Optimizer):
+class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
     """Pushes gradients to a daemon and pulls the updated parameters.
 
     Made of an optimizer of torch.optim, such as `torch.optim.AdamW(model.parameters(), lr=3e-4)`, its type and numbers
@@ -69,7 +70,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     it; parameters on several devices are copied through host memory. Parameters in shared memory, or in format
     channels_last, keep their memory, and pulls are copied to them. The first trainer's values initialize the model;
     later trainers adopt the model's values, which the logger "psd" reports. Buffers, such as BatchNorm's running means,
-    stay local to each trainer.
+    stay local to each trainer, unless `buffers` is "rank0".
 
     Only pulls change parameters: step() rejects values that something else has written since the last pull, and
     restores the daemon's. Values of load_state_dict() stay until the next step(), for evaluation: it restores the
@@ -78,12 +79,14 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer | torch.nn.Module | None = None, server: str | None = None, *,
                  model: torch.nn.Module | None = None, rank: int | None = None, world_size: int | None = None,
-                 name: str | None = None, samples: int = 1, overlap: bool = False, **options: Unpack[ClientOptions]):
+                 name: str | None = None, samples: int = 1, overlap: bool = False, buffers: str = "local",
+                 **options: Unpack[ClientOptions]):
         """`optimizer`: a torch.optim optimizer, or a module. `model`: the module that has the optimizer's parameters,
         which gives them names; None: the smallest module that contains all of them. `server`, `rank`, `world_size`: see
         psd.Client; from torchrun's environment if None. `samples`: examples per gradient, by which rounds weigh it.
         `overlap`: each gradient is sent as soon as the backward pass has computed it, so it must not change afterwards:
-        no second backward pass before step(), no clipping. `options`: of psd.Client; `device` defaults to that of the
+        no second backward pass before step(), no clipping. `buffers`: "local", or "rank0": the daemon also serves the
+        module's persistent buffers, those of rank 0, which other trainers take when they join. `options`: of psd.Client; `device` defaults to that of the
         parameters, and None makes parameters on a GPU be copied through host memory. If construction fails, the model
         is unchanged, and the trainer has left the daemon."""
         self._script = ScriptOptimizer(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
@@ -107,6 +110,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._groups = tuple(Group(group) for group in self.param_groups)
             self.param_groups: list[dict[str, Any]] = list(self._groups)
             self.defaults = Defaults()
+        self._buffers = ModuleBuffers(model, buffers)
         self._check(model, overlap)
         self._grouped = [id(parameter) for group in self._groups for parameter in group["params"]]
         self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
@@ -124,13 +128,12 @@ class Optimizer(Training, torch.optim.Optimizer):
             self.client.pull(self._values)
             self._log_replaced()
             self._attach(model, overlap)
+            self._buffers.begin(self.client, self._info)
         except BaseException:
             self._restore()
             self.client._abandon()
             raise
         self._before.clear()
-        if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
-            _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
 
     def _make_arrays(self) -> None:
         """Makes the flat arrays, with the parameters' values, and finds the parameter group of each place in them."""
@@ -209,7 +212,10 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Leaves and closes the connection. The parameters keep their values, and backward passes send nothing any
         more."""
         self._detach()
-        super().close()
+        try:
+            self._buffers.flush()
+        finally:
+            super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         self._detach()
@@ -248,6 +254,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         else:
             exchange.last_push = self._finish(exchange.push)
         self._pull()
+        self._buffers.stepped()
         for table in self._lookups:
             table.end_step()
         return loss
@@ -271,7 +278,8 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The numbers of `param_groups`, and in "psd" the step and the versions of the last pull. `state` is empty: the
-        daemon has it and saves it as its `durability` says."""
+        daemon has it and saves it as its `durability` says. With `buffers="rank0"` rank 0 sends its buffers."""
+        self._buffers.flush()
         if self._script is None:
             return {"state": {}, "param_groups": []}
         groups = [{key: value for key, value in group.items() if key != "params"} for group in self._groups]

@@ -37,6 +37,7 @@ std::unique_ptr<ParameterStore> makeStore(double momentum = 0) {
 class KeptLog final : public UpdateLog {
  public:
   kj::Promise<ByteBudget::Lease> space(uint64_t) override { return ByteBudget::Lease(); }
+  uint64_t append(const BufferSet&, ByteBudget::Lease) override { return 0; }
   kj::Promise<void> whenDurable(uint64_t) override { return kj::READY_NOW; }
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease) override {
     std::vector<std::byte> bytes;
