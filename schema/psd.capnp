@@ -29,6 +29,7 @@ using import "session.capnp".ProgressResult;
 using import "session.capnp".RoundDueResult;
 using import "session.capnp".QuiesceResult;
 using import "session.capnp".SamplesResult;
+using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
@@ -58,6 +59,7 @@ struct ModelAccess {
   optimizer @15 :Text;             # of the model, as JSON in the form of the configuration's key `optimizer`; of several
                                    # parameter groups, that of the last
   takesHyperparameters @16 :Bool;  # pushes may carry hyperparameters, since the configuration has no optimizer
+  restoresState @17 :Bool;         # the daemon has Trainer.pullState(), restoreState() and restored()
   outgoingBytes @14 :UInt64;       # limit on the bytes of answers with values that wait for one connection; a pull
                                    # beyond it is refused (overloaded). 0: unknown (an older daemon)
 }
@@ -437,6 +439,26 @@ interface Trainer extends(Reader) {
   # when no joined trainer is missing, or AllReduce.timeoutMs / 2 after the first member of the previous group called.
   # `host` and `port`: where the others reach this trainer. A session has one such call outstanding; a newer one ends
   # the previous one.
+
+  pullState @21 (pull :UInt64, shard :UInt32, state :Text, offset :UInt64, count :UInt64) -> StateResult;
+  # One slice of one shard's values (`state` empty), or of its optimizer's state of that name (StateResult.states), in
+  # float32. Slices of a shard with one `pull` number show one moment: the daemon copies the shard for the first of them,
+  # between two updates unless the policy applies slices separately (hogwild). It keeps the copy until the session asks
+  # for another shard, with another number, or for no values (`count` 0). badSlice: no such shard, state or slice.
+
+  restoreState @22 (shard :UInt32, state :Text, offset :UInt64, values :Data) -> (status :Acknowledgement);
+  # One slice of the values or of the optimizer's state, named as in pullState(), that restored() puts into the model.
+  # Until then the daemon holds it for this connection. Every element of the values and of every state is sent once; the
+  # first values of shard 0 discard what came before. invalidArgument: the model has been updated, or has tables.
+  # notReady: another connection restores. badSlice and nonFinite as for initialize(); badSlice also: a negative value of
+  # a state whose square root the optimizer takes. overloaded: more than limits.arriving_bytes.
+
+  restored @23 (steps :List(UInt64)) -> (status :Acknowledgement);
+  # All slices are sent. Replaces the values and the optimizer's state of all shards, and sets the updates that each
+  # optimizer has made, `steps`, one for each shard. The version of each shard becomes that number, or one more than
+  # before if that is larger. Answered when it is durable. A gradient whose basis is an older version is then dropped
+  # (stale). badSlice: some element is missing. invalidArgument: the model has been updated, or a gradient waits for
+  # others.
 }
 
 struct NamedValue {
