@@ -26,6 +26,7 @@ class MovingClient final : public Client,
                            private Fragments,
                            private GradientAveraging,
                            private TrainingProgress,
+                           private StateExchange,
                            private SampleSource,
                            private Monitoring,
                            private Operations {
@@ -62,6 +63,8 @@ class MovingClient final : public Client,
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
+  Result<OptimizerState> fetchState() override;
+  Status restoreState(const StateToRestore& state) override;
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
@@ -81,6 +84,7 @@ class MovingClient final : public Client,
   Fragments* fragments() override { return this; }
   GradientAveraging* gradientAveraging() override { return this; }
   TrainingProgress* trainingProgress() override { return this; }
+  StateExchange* stateExchange() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
   Operations* operations() override { return this; }

@@ -9,6 +9,8 @@ namespace {
 Error noOperations() { return {ErrorCode::notReady, "this client makes no calls of an operator"}; }
 Error noFragments() { return {ErrorCode::notReady, "this client exchanges no fragments of a model"}; }
 
+Error noStateExchange() { return {ErrorCode::notReady, "this client exchanges no optimizer state"}; }
+
 }  // namespace
 
 Pending<RoundDue> Client::roundDue(Version version) {
@@ -34,6 +36,14 @@ Result<FormedGroup> Client::formAveragingGroup(uint64_t after, const AveragingMe
 Result<MachineProgress> Client::progress(bool settled) {
   if (TrainingProgress* const own = trainingProgress()) return own->progress(settled);
   return Error{ErrorCode::notReady, "this client is not a bridge"};
+}
+
+Result<OptimizerState> Client::fetchState() {
+  return stateExchange() ? stateExchange()->fetchState() : noStateExchange();
+}
+
+Status Client::restoreState(const StateToRestore& state) {
+  return stateExchange() ? stateExchange()->restoreState(state) : Status(noStateExchange());
 }
 
 Result<AssignedSamples> Client::takeSamples(const SamplesRequest& request) {

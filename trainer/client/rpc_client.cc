@@ -9,6 +9,7 @@
 #include "trainer/client/api/failed_call.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/operator_calls.h"
+#include "trainer/client/state_calls.h"
 
 namespace psd {
 namespace {
@@ -349,6 +350,48 @@ Result<std::vector<Rank>> RpcClient::waiters() {
       lock_, [](Channel& channel, kj::Timer&) { return channel.waiters(); });
 }
 
+bool RpcClient::hasEnded() const {
+  return links_.first().look([](Channel& channel) { return channel.connection().ended().has_value(); });
+}
+
+Result<OptimizerState> RpcClient::fetchState() {
+  for (;;) {
+    const uint64_t connection = links_.number();
+    auto state = links_.first().call<Result<OptimizerState>>(lock_, [](Channel& channel, kj::Timer&) {
+      return psd::fetchState(channel.connection(), channel.terms());
+    });
+    if (state.ok() || !hasEnded()) return state;
+    PSD_RETURN_IF_ERROR(recover(connection, state.error()));
+  }
+}
+
+Result<std::set<std::string>> RpcClient::sendState(const StateToRestore& state) {
+  if (!state.arrays.contains(""))
+    return Error{ErrorCode::invalidArgument, "the state to restore has no values"};
+  for (const auto& [name, array] : state.arrays) {
+    PSD_RETURN_IF_ERROR(session_.checkValues(name.empty() ? "the values to restore" : name.c_str(), array));
+  }
+  return links_.first().call<Result<std::set<std::string>>>(lock_, [&state](Channel& channel, kj::Timer&) {
+    return psd::sendState(channel.connection(), channel.terms(), state);
+  });
+}
+
+Status RpcClient::applyState(const std::vector<uint64_t>& steps) {
+  return links_.first().call<Status>(
+      lock_, [&steps](Channel& channel, kj::Timer&) { return psd::applyState(channel.connection(), steps); });
+}
+
+Status RpcClient::restoreState(const StateToRestore& state) {
+  for (;;) {
+    const uint64_t connection = links_.number();
+    const Result<std::set<std::string>> names = sendState(state);
+    Status status = names.ok() ? checkStates(state, *names) : names.status();
+    if (status.ok()) status = applyState(state.steps);
+    if (status.ok() || !hasEnded()) return status;
+    PSD_RETURN_IF_ERROR(recover(connection, status.error()));
+  }
+}
+
 Result<std::vector<std::string>> RpcClient::ask(
     const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work) {
   for (size_t tried = 1;;) {
@@ -356,9 +399,7 @@ Result<std::vector<std::string>> RpcClient::ask(
     auto answer = links_.first().call<Result<std::string>>(
         lock_, [&work](Channel& channel, kj::Timer&) { return work(channel.connection()); });
     if (answer.ok()) return std::vector<std::string>{*std::move(answer)};
-    const bool broke =
-        links_.first().look([](Channel& channel) { return channel.connection().ended().has_value(); });
-    if (broke) {
+    if (hasEnded()) {
       PSD_RETURN_IF_ERROR(recover(connection, answer.error()));
     } else if (onlyConnects() && answer.error().code == ErrorCode::standby &&
                tried++ < options_.servers.size()) {

@@ -43,6 +43,7 @@ struct SessionTerms {
   std::string policy, device;  ///< human-readable
   std::string optimizer;       ///< JSON; see JoinInfo
   bool takesHyperparameters = false;
+  bool restoresState = false;  ///< the daemon has the calls of state_calls.h
   ModelRules rules;
 
   /// Parts of a gradient, and versions of a pull: one per shard.
