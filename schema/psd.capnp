@@ -9,13 +9,8 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
-using import "daemons.capnp".ArriveResult;
-using import "daemons.capnp".StartMoveResult;
+using import "admin.capnp".Admin;
 using import "daemons.capnp".MoveOutcome;
-using import "daemons.capnp".MoveTermsResult;
-using import "daemons.capnp".NewestCheckpoint;
-using import "daemons.capnp".ReplicaSink;
-using import "daemons.capnp".ReplicateResult;
 using import "model.capnp".AllReduce;
 using import "model.capnp".Hyperparameters;
 using import "model.capnp".LocalSteps;
@@ -29,6 +24,7 @@ using import "session.capnp".ProgressResult;
 using import "session.capnp".RoundDueResult;
 using import "session.capnp".QuiesceResult;
 using import "session.capnp".SamplesResult;
+using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
@@ -58,6 +54,7 @@ struct ModelAccess {
   optimizer @15 :Text;             # of the model, as JSON in the form of the configuration's key `optimizer`; of several
                                    # parameter groups, that of the last
   takesHyperparameters @16 :Bool;  # pushes may carry hyperparameters, since the configuration has no optimizer
+  restoresState @17 :Bool;         # the daemon has Trainer.pullState(), restoreState() and restored()
   outgoingBytes @14 :UInt64;       # limit on the bytes of answers with values that wait for one connection; a pull
                                    # beyond it is refused (overloaded). 0: unknown (an older daemon)
 }
@@ -462,6 +459,26 @@ interface Trainer extends(Reader) {
   # and is answered when that is as durable as a push. badSlice: a slice does not continue the previous one.
   # invalidArgument: another rank, or the file is malformed, or a name is that of a tensor or a table. overloaded: `size`
   # is above limits.buffer_bytes, or the previous slice of the session is not answered.
+
+  pullState @22 (pull :UInt64, shard :UInt32, state :Text, offset :UInt64, count :UInt64) -> StateResult;
+  # One slice of one shard's values (`state` empty), or of its optimizer's state of that name (StateResult.states), in
+  # float32. Slices of a shard with one `pull` number show one moment: the daemon copies the shard for the first of them,
+  # between two updates unless the policy applies slices separately (hogwild). It keeps the copy until the session asks
+  # for another shard, with another number, or for no values (`count` 0). badSlice: no such shard, state or slice.
+
+  restoreState @23 (shard :UInt32, state :Text, offset :UInt64, values :Data) -> (status :Acknowledgement);
+  # One slice of the values or of the optimizer's state, named as in pullState(), that restored() puts into the model.
+  # Until then the daemon holds it for this connection. Every element of the values and of every state is sent once; the
+  # first values of shard 0 discard what came before. invalidArgument: the model has been updated, or has tables.
+  # notReady: another connection restores. badSlice and nonFinite as for initialize(); badSlice also: a negative value of
+  # a state whose square root the optimizer takes. overloaded: more than limits.arriving_bytes.
+
+  restored @24 (steps :List(UInt64)) -> (status :Acknowledgement);
+  # All slices are sent. Replaces the values and the optimizer's state of all shards, and sets the updates that each
+  # optimizer has made, `steps`, one for each shard. The version of each shard becomes that number, or one more than
+  # before if that is larger. Answered when it is durable. A gradient whose basis is an older version is then dropped
+  # (stale). badSlice: some element is missing. invalidArgument: the model has been updated, or a gradient waits for
+  # others.
 }
 
 struct NamedValue {
@@ -535,83 +552,4 @@ struct PushResult {
   # Set in the answer to the slice that completed a gradient: the shards whose part is not in the model and will not be
   # by this push. `outcome` is then the worst outcome of all shards whose part waited, or `error` that of one of them.
   # Where `dropped` names shards, every shard that it does not name and no other answer covered is in the model.
-}
-
-interface Admin {
-  # What a caller that may administer the daemon can do.
-
-  reload @0 () -> (status :Acknowledgement, change :Text);
-  # Reads the configuration file again and applies it as far as possible while trainers work. `change` is a
-  # human-readable list of the differences. invalidArgument: something in the file is wrong or cannot change now, and
-  # nothing has changed.
-
-  checkpoint @2 () -> (status :Acknowledgement, path :Text);
-  # Takes a checkpoint that starts after this call; answered when it is complete. Calls that arrive while one is being
-  # taken share the next. invalidArgument: the configuration has no durability. notReady: the model has no values.
-
-  newestCheckpoint @9 () -> NewestCheckpoint;
-  # The newest checkpoint of this daemon. notReady: there is none. invalidArgument: as for checkpoint().
-
-  recordWhole @10 (document :Text) -> (status :Acknowledgement);
-  # Records a checkpoint of the whole model, of all daemons that serve it: `document` is the text of whole.json
-  # (docs/checkpoint_format.md). Answered when it is on disk; the checkpoint of this daemon that it names is kept until
-  # another document replaces it. In the lead this call makes it count. invalidArgument: the document is malformed or
-  # has another number of daemons, or a log continues from the checkpoint that it names of this daemon. unavailable:
-  # that checkpoint no longer exists.
-
-  removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
-  # Ends the session of the trainer with that rank. It counts as lost, and its process is not admitted again; another
-  # one may take the rank. `removed` is the trainer's human-readable name. invalidArgument: the rank is free.
-
-  set @4 (assignment :Text) -> (status :Acknowledgement, change :Text);
-  # Changes one key, "optimizer.lr=0.05", of the active configuration, as reload() would. It holds until the next reload
-  # or start.
-
-  checkChange @14 (assignment :Text) -> (status :Acknowledgement, change :Text);
-  # Dry run of set(), or of reload() if `assignment` is empty: whether it would be accepted now. `change` describes,
-  # human-readable, what would differ; nothing changes. For callers that change several daemons or none.
-
-  events @5 (after :UInt64, wait :Bool) -> (json :Text);
-  # Events after the event numbered `after`, among the 256 newest, as JSON. docs/operations.md lists the fields. With
-  # `wait` the call is parked until there is one. A connection may have one such call outstanding; another one fails.
-
-  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderTerm :UInt64)
-      -> ReplicateResult;
-  # The daemon `follower` becomes the standby of this one: `sink` receives the model, and from then on every update,
-  # until it or the connection is dropped. `primary`: the number of the daemon that is meant. `name` (human-readable)
-  # and `addresses` are the caller's. `records`: the newest log record format that it reads (docs/log_format.md); 0:
-  # unknown, from a psd older than PSDLOG2.
-  # invalidArgument: no engine is configured here, or the caller does not read this daemon's records. standby: this
-  # daemon is not the primary, or is another one. notReady: it has no values yet, or another standby. unavailable: it is
-  # about to end. `follower` 0 asks for `daemon` only, and gets notReady. `folderTerm`: of the caller, as in
-  # ReplicateResult: two daemons that wait for a dead primary learn which has the newer state.
-
-  switchOver @7 () -> (status :Acknowledgement);
-  # Switchover: the standby becomes the primary, and this daemon its standby. The connection then ends, possibly before
-  # the answer. notReady: no standby is in sync, or it could not take over. standby: this daemon is not the primary.
-
-  recover @8 () -> (status :Acknowledgement);
-  # A daemon that waits for a dead primary takes its place, at the risk of lost updates. invalidArgument: the primary is
-  # alive, or this daemon is not waiting. notReady: it has not read the cluster document.
-
-  startMove @11 (move :UInt64, to :List(List(Text)), timeoutMs :UInt64, lead :UInt64, heartbeats :Bool) -> StartMoveResult;
-  # Starts a move of the model to the daemons `to`; this daemon notifies each trainer. `move`: a random number, the same
-  # at all sources; the lead is called last. A move that is not complete within `timeoutMs` is cancelled. `lead`: the
-  # number of the lead's process (MoveTerms); a source that is not the lead asks the lead for the outcome when the
-  # caller is lost. `heartbeats`: the caller calls LeavingModel.heartbeat(). notReady: it has no values, or a move is under way.
-  # standby: it is not the primary of its replica set.
-
-  moveTerms @13 () -> MoveTermsResult;
-  # The requirements for the targets of a move from this daemon.
-
-  arrive @12 (move :UInt64, parts :UInt32, heartbeats :Bool) -> ArriveResult;
-  # This daemon is a target of a move from `parts` source daemons. 0: the model is already here and the move may have
-  # counted. `heartbeats`: the caller calls ArrivingModel.heartbeat(). invalidArgument: the daemon has a model, or had one that
-  # moved away. standby: it is not the primary of its replica set. overloaded (of the data sent later): more than
-  # limits.arriving_bytes.
-
-  stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
-  # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.
-  # With `wait` it is answered right before the connection ends: when everything is saved, or with the error of a failed
-  # save.
 }

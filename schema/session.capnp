@@ -83,3 +83,15 @@ struct RoundDueResult {
     groupWanted @4 :Void;  # where ModelAccess.allReduce is set: end the averaging group, and call formAveragingGroup()
   }
 }
+
+struct StateResult {
+  union {
+    slice :group {
+      version @0 :UInt64;        # updates that the shard had applied
+      steps @1 :UInt64;          # those of them since its optimizer's state was last initialized
+      states @2 :List(Text);     # names of the optimizer's states
+      values @3 :Data;           # count × float32, little-endian
+    }
+    error @4 :Error;
+  }
+}

@@ -74,7 +74,7 @@ foreach(header ${PSD_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
 endforeach()
-install(FILES schema/daemons.capnp schema/executor.capnp schema/model.capnp schema/psd.capnp schema/session.capnp schema/status.capnp
+install(FILES schema/admin.capnp schema/daemons.capnp schema/executor.capnp schema/model.capnp schema/psd.capnp schema/session.capnp schema/status.capnp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
 
 set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)

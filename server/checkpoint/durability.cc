@@ -222,6 +222,17 @@ Status Durability::begin(CheckpointSource source) {
   return needsBase ? checkpointer()->takeNow() : Status();
 }
 
+Status Durability::replace(CheckpointSource source, const std::function<Status()>& change) {
+  const std::lock_guard one(lifecycleMutex_);
+  {
+    const std::lock_guard uncopied(*checkpointMutex_);
+    PSD_RETURN_IF_ERROR(change());
+  }
+  static_cast<void>(beginWith(std::move(source)));
+  if (const auto saving = checkpointer()) static_cast<void>(saving->takeNow());
+  return {};
+}
+
 void Durability::beginAsync(CheckpointSource source) {
   const std::lock_guard one(lifecycleMutex_);
   if (saves(*source.store)) return;

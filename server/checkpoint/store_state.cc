@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <kj/async.h>
 
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
@@ -259,6 +260,34 @@ Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> fr
   PSD_ASSIGN_OR_RETURN(auto buffers, readBuffers(env, *from.front().checkpoint));
   if (buffers) store.buffers().set(std::move(buffers));
   return restored;
+}
+
+Status replaceState(ParameterStore& store, const ModelState& state) {
+  kj::EventLoop loop;  // locks are awaited as promises; this thread may block
+  kj::WaitScope scope(loop);
+  std::vector<ShardLock::Guard> locked;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    locked.push_back(store.shard(i).lock().acquire().wait(scope));
+  }
+  const Lanes lanes = store.makeLanes();
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    Shard& shard = store.shard(i);
+    const auto& planes = state.shards[i].planes;
+    for (size_t plane = 0; plane < planes.size(); plane++) {
+      for (uint64_t at = 0; at < shard.range().count; at += kRestorePieceElements) {
+        const uint64_t count = std::min(kRestorePieceElements, shard.range().count - at);
+        PSD_RETURN_IF_ERROR(writePlane(shard, *lanes[shard.device()], plane, at,
+                                       std::span(planes[plane]).subspan(at, count)));
+      }
+    }
+  }
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    Shard& shard = store.shard(i);
+    const uint64_t steps = state.shards[i].steps;
+    const uint64_t version = std::max(steps, shard.version().value + 1);
+    shard.replace(Version{version}, Version{version - steps});
+  }
+  return {};
 }
 
 StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& model, uint64_t begin) {

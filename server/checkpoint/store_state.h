@@ -7,6 +7,7 @@
 
 #include "common/os/env.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/store/model_state.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
@@ -61,6 +62,11 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
 /// first partition has the buffers.
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin);
+
+/// Replaces values, optimizer state and versions of all shards, under their locks: a shard's version becomes
+/// its number of steps, or one more than before if that is larger. Blocks. No update may be in progress.
+/// After an error some values may be replaced, but no version.
+Status replaceState(ParameterStore& store, const ModelState& state);
 
 /// The parameter groups of `model`, whose layout has the offset `begin` in the whole model's, according to
 /// checkpoints that hold all of it.

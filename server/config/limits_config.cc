@@ -126,12 +126,14 @@ void readTotals(ConfigReader& in, Limits& limits) {
        "shard. A join that would exceed it is answered `overloaded`.",
        Key::kLive},
       limits.sessionsBytes, 64 * kKiB, kPiB);
-  in.integer({"arriving_bytes",
-              "Memory for the parts of a model that other daemons send while it moves to this one, with "
-              "optimizer state and rows, until this daemon's partition is built. Beyond it the move fails "
-              "and the model stays where it is. Applies to moves that start after a change.",
-              Key::kLive},
-             limits.arrivingBytes, 64 * kKiB, kPiB);
+  in.integer(
+      {"arriving_bytes",
+       "Memory for the parts of a model that other daemons send while it moves to this one, with "
+       "optimizer state and rows, until this daemon's partition is built. Beyond it the move fails "
+       "and the model stays where it is. Likewise for the values and the optimizer state that a trainer "
+       "restores. Applies to what starts after a change.",
+       Key::kLive},
+      limits.arrivingBytes, 64 * kKiB, kPiB);
   in.integer({"model_bytes",
               "Largest model that a trainer may initialize: 4 bytes per float32 weight without optimizer "
               "state, 512 per tensor and 2,048 per shard. 0: what fits on the devices, of which a CUDA "

@@ -298,6 +298,15 @@ kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
       });
 }
 
+void Coordinator::restored(SessionId session, Step step) {
+  const auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return;
+  const Candidate& trainer = entry->second.candidate;
+  note(spdlog::level::info, fieldsOf("serving", trainer, step.value),
+       fmt::format("the model has the values and the optimizer's state after step {} that {} restored",
+                   step.value, named(trainer)));
+}
+
 void Coordinator::logInitialized(const Candidate& trainer, Step step) {
   if (step.value == 0) {
     return note(spdlog::level::info, fieldsOf("serving", trainer), "the model has its initial values");

@@ -132,6 +132,8 @@ class Coordinator final {
   /// The trainer has initialized the model, with the values that it had at `step` at a previous daemon; 0:
   /// fresh ones.
   kj::Promise<Status> initialized(SessionId session, Step step);
+  /// The trainer has replaced the model's values and optimizer state by those after `step`.
+  void restored(SessionId session, Step step);
   /// The trainer leaves; resolves once that is saved for the next daemon.
   kj::Promise<void> leave(SessionId session);
   /// Values that the trainer reports of its training; `values`: from validateReport().

@@ -63,6 +63,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
                    serving_.view()},
       outgoing_(coordinator_, host_, env, *environment_.config, *this, io.provider->getTimer()),
       incoming_(coordinator_, host_, env, *environment_.config, *this, io.provider->getTimer()) {
+  host_.quiesceWith([this](auto work) { return whileQuiesced(std::move(work)); });
   coordinator_.onArrival([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
 }
 

@@ -131,6 +131,9 @@ class Server final : public Daemon {
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeWhileQuiesced(const LoadedConfig& next);
+  /// Runs `work` while new gradients are held back and none is incomplete. ErrorCode::deadlineExceeded after
+  /// limits.drain_ms.
+  kj::Promise<Status> whileQuiesced(std::function<kj::Promise<Status>()> work);
   /// Stops admitting updates; resolves like settle(), when those in flight are done.
   kj::Promise<bool> drain();
   /// If the run continues elsewhere: this daemon leaves its replica set.

@@ -149,6 +149,27 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
       });
 }
 
+kj::Promise<Status> Server::whileQuiesced(std::function<kj::Promise<Status>()> work) {
+  if (Status may = serving_.mayReconfigure(); !may.ok()) return may;
+  serving_.reconfigure(true);
+  return closeGates()
+      .then([this, work = std::move(work)](bool atRest) -> kj::Promise<Status> {
+        if (coordinator_.end().requested())
+          return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
+        if (!atRest)
+          return Status(ErrorCode::deadlineExceeded,
+                        "gradients in flight were not complete within limits.drain_ms");
+        return work();
+      })
+      .catch_([](kj::Exception&& exception) {
+        return Status(ErrorCode::internal, exception.getDescription().cStr());
+      })
+      .attach(kj::defer([this] {
+        if (!coordinator_.end().restarting()) openGates();
+        serving_.reconfigure(false);
+      }));
+}
+
 kj::Promise<Status> Server::changeWhileQuiesced(const LoadedConfig& next) {
   return settle([](EventLoop& loop) { return loop.atRest(); })
       .then([this, &next](bool atRest) -> kj::Promise<Status> {

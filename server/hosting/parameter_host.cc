@@ -33,6 +33,16 @@ Status ParameterHost::open() {
   return {};
 }
 
+kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> state, Departed departed) {
+  if (Status may = models_->mayRestore(); !may.ok()) return may;
+  return whileQuiesced_([this, state = std::move(state)] { return models_->restore(state); })
+      .then([this, departed = std::move(departed)](Status restored) -> kj::Promise<Status> {
+        if (!restored.ok() || !log_) return restored;
+        // A standby holds this record only once it has the copy that it gets now.
+        return log_->whenDurable(log_->append(departed)).then([] { return Status(); });
+      });
+}
+
 Result<PriorRun> ParameterHost::prepare() {
   PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
   PSD_RETURN_IF_ERROR(checkpoint ? models_->resumeFrom(*checkpoint) : models_->load());

@@ -43,6 +43,12 @@ class ParameterHost final : public Hosting {
   void beforeCheckpointAnnounced(std::function<Status()> call) {
     durability_->beforeCheckpointAnnounced(std::move(call));
   }
+  /// Sets how restore() runs `work` while new gradients are held back and none is incomplete.
+  using WhileQuiesced = std::function<kj::Promise<Status>(std::function<kj::Promise<Status>()> work)>;
+  void quiesceWith(WhileQuiesced whileQuiesced) { whileQuiesced_ = std::move(whileQuiesced); }
+  /// Replaces the model's values and optimizer state by a trainer's. Resolves when that is durable and no
+  /// standby can take over with the previous state. `departed`: as of now.
+  kj::Promise<Status> restore(std::shared_ptr<const ModelState> state, Departed departed);
   /// Resumes from a checkpoint, or loads or allocates the configured model. Blocks; call after open().
   Result<PriorRun> prepare();
   /// Writes a file and then a checkpoint of the current model to `to`; resolves with the checkpoint's path.
@@ -179,6 +185,7 @@ class ParameterHost final : public Hosting {
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
+  WhileQuiesced whileQuiesced_;
   Background background_;
   CheckpointRequests askedCheckpoints_;
 };

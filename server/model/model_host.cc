@@ -12,6 +12,7 @@
 #include "common/types/bridge.h"
 #include "server/checkpoint/replay.h"
 #include "server/model/make_store.h"
+#include "server/model/slice_checks.h"
 #include "server/model/trainers_optimizer.h"
 #include "server/optimizer/optimizer_config.h"
 #include "server/policy/policy_capabilities.h"
@@ -150,6 +151,35 @@ kj::Promise<void> ModelHost::beginSaving() {
 kj::Promise<void> ModelHost::saveValues() {
   initialized_ = true;
   return beginSaving().then([this] { ready_ = true; });
+}
+
+Status ModelHost::mayRestore() const {
+  if (!ready()) return {ErrorCode::notReady, "the model has no values yet"};
+  PSD_RETURN_IF_ERROR(checkRestorable(*model_->store));
+  for (const auto& policy : model_->policies()) {
+    for (const Waiting& waiting : policy->waiting()) {
+      if (!waiting.waiters.empty())
+        return {ErrorCode::invalidArgument, "another trainer has pushed a gradient, which waits for others"};
+    }
+  }
+  return {};
+}
+
+kj::Promise<Status> ModelHost::restore(std::shared_ptr<const ModelState> state) {
+  if (Status may = mayRestore(); !may.ok()) return may;
+  return quiesce()
+      .then([this, state = std::move(state)] {
+        return background_.tryRun<Status>([this, state, source = savingSource(model_)] {
+          return durability_.replace(source, [&] { return replaceState(*source.store, *state); });
+        });
+      })
+      .then([this](Status replaced) {
+        if (!replaced.ok()) return replaced;
+        model_->recordStartVersions();
+        adopt(config_,
+              std::vector<bool>(model_->policies().size(), false));  // they start from the current versions
+        return replaced;
+      });
 }
 
 bool ModelHost::dropUninitialized() {

@@ -84,6 +84,11 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// The initializer has sent all values: starts saving the model. Resolves when pushes are durable, or
   /// cannot be made so for now, which is logged; the model is ready() from then on.
   kj::Promise<void> saveValues();
+  /// Whether a trainer may replace the model's values and optimizer state: the run has not begun, and no
+  /// gradient waits for others. ErrorCode::invalidArgument.
+  Status mayRestore() const;
+  /// Replaces them, and saves the result. Called while new gradients are held back and none is incomplete.
+  kj::Promise<Status> restore(std::shared_ptr<const ModelState> state);
   /// Drops an uninitialized model, unless the configuration names it, so that the next trainer can supply its
   /// own. Returns whether it has no model now.
   bool dropUninitialized();

@@ -204,6 +204,43 @@ Status checkFinite(const ServedModel& model, uint32_t shard, uint64_t offset, st
   return notFinite(model, shard, offset, values);
 }
 
+Status checkRestorable(const ParameterStore& store) {
+  if (!store.model().tables.empty()) {
+    return {
+        ErrorCode::invalidArgument,
+        "the model has embedding tables, whose rows a trainer cannot restore: resume from the daemon's own "
+        "checkpoint (durability.resume)"};
+  }
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    const Shard& shard = store.shard(i);
+    if (!shard.updated()) continue;
+    return {ErrorCode::invalidArgument,
+            fmt::format(
+                "the daemon's run has begun (shard {} is at version {}), and a state is restored before its "
+                "first update: start a daemon without a model, or resume this one from its own checkpoint "
+                "(durability.resume)",
+                i, shard.version().value)};
+  }
+  return {};
+}
+
+Status checkRestored(const ServedModel& model, uint32_t shard, size_t plane, uint64_t offset,
+                     std::span<const float> values) {
+  const ParameterStore& store = *model.store;
+  if (plane == 0) return checkFinite(model, shard, offset, values);
+  const Slot slot = store.optimizerOf(store.shard(shard)).slots()[plane - 1];
+  if (!allFinite(values)) {
+    const Error error = notFinite(model, shard, offset, values);
+    return {error.code, fmt::format("state {}: {}", slot.name, error.message)};
+  }
+  const auto negative = std::ranges::find_if(values, [](float value) { return value < 0; });
+  if (!slot.isSquare || negative == values.end()) return {};
+  const uint64_t at = offset + static_cast<uint64_t>(negative - values.begin());
+  return {ErrorCode::badSlice,
+          fmt::format("state {}: {} holds {}, and the optimizer takes its square root", slot.name,
+                      describeTensors(store, store.shard(shard).range().begin + at, 1), *negative)};
+}
+
 Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, const Gradient& gradient) {
   if (!gradient.codec()) return checkFinite(model, shard, offset, gradient.values());
   const Status status = gradient.codec()->check(gradient.bytes(), gradient.size());

@@ -32,6 +32,14 @@ Status checkHyperparameters(const ServedModel& model, uint32_t shard, const Hype
 /// The error of a push that brings hyperparameters where the configuration has the optimizer.
 Error hyperparametersRefused();
 
+/// Whether a trainer may replace the model's values and optimizer state: it has no tables and has not been
+/// updated. ErrorCode::invalidArgument.
+Status checkRestorable(const ParameterStore& store);
+/// Checks values that a trainer restores at `offset` of plane `plane` of the shard, the values (0) or a slot
+/// of the optimizer: ErrorCode::nonFinite or badSlice.
+Status checkRestored(const ServedModel& model, uint32_t shard, size_t plane, uint64_t offset,
+                     std::span<const float> values);
+
 /// Names the tensor and element of the slice at `offset` of `shard` that holds NaN or infinity.
 Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values);
 /// Names the tensors of `count` elements whose values the host cannot read.

@@ -26,7 +26,9 @@ struct Adagrad {
     options.number(kEpsKey, eps, kEpsRange);
   }
 
-  std::vector<Slot> slots() const { return {{"sum", static_cast<float>(initialAccumulatorValue)}}; }
+  std::vector<Slot> slots() const {
+    return {{.name = "sum", .initialValue = static_cast<float>(initialAccumulatorValue), .isSquare = true}};
+  }
 
   struct Step {
     static constexpr uint32_t kSlots = 1;

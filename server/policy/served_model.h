@@ -28,6 +28,7 @@ class ServedModel {
   const std::unique_ptr<ParameterStore> store;
   const std::shared_ptr<StagingPool> staging;  ///< for gathered differences
   PublishedValues published;                   ///< for trainers that pull differences
+  std::atomic<bool> restoring{false};  ///< a trainer sends values and optimizer state that replace these
 
   Policies policies() const {
     const std::lock_guard lock(mutex_);

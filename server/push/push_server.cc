@@ -292,6 +292,13 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
 kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushSlice& slice) {
   const SliceHead& head = slice.head;
   ParameterStore& store = *model_->store;
+  if (!ofBridge() && !store.block(head.shard).acceptsBasis(head.basis)) {
+    const bool whole =
+        part.push.arrived.covered() == part.push.total;  // computed before a trainer restored a state
+    const ParameterBlock& block = store.block(head.shard);
+    return Result<PushAnswer>(PushAnswer{whole ? PushOutcome::stale : PushOutcome::received, block.version(),
+                                         stalenessOf(block, head.basis)});
+  }
   if (slice.rows) {
     RowShard& shard = store.rowShard(head.shard - store.shardCount());
     return KJ_ASSERT_NONNULL(part.policy->rows())

@@ -6,9 +6,14 @@
 #include "server/model/slice_checks.h"
 
 namespace psd {
+namespace {
 
-PullCalls::PullCalls(std::shared_ptr<Connection> connection, PullService& service)
-    : connection_(std::move(connection)), service_(service) {
+constexpr size_t kStateNameBytesMax = 64;
+
+}  // namespace
+
+PullCalls::PullCalls(std::shared_ptr<Connection> connection, PullService& service, StatePulls* states)
+    : connection_(std::move(connection)), service_(service), states_(states) {
   connection_->addKeeper(*this);
 }
 
@@ -142,6 +147,28 @@ kj::Promise<void> PullCalls::pullTo(const std::shared_ptr<DeviceRing>& ring, Dev
     context.getResults(capnp::MessageSize{4, 0}).setVersion(version->value);
   });
   return connection_->countPromised(place->size_bytes(), kj::mv(answering));
+}
+
+kj::Promise<void> PullCalls::pullState(StateContext context) {
+  auto params = context.getParams();
+  const StateRequest request{params.getPull(), params.getShard(),
+                             std::string(wire::textIn(params.getState()).substr(0, kStateNameBytesMax)),
+                             params.getOffset(), params.getCount()};
+  context.releaseParams();
+  if (auto status = mayPull(states_->check(request)); !status.ok()) return refuse(context, status.error());
+  auto answering = states_->pull(request).then([this, context](Result<StateSlice> slice) mutable {
+    if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
+    auto results = context.getResults();
+    auto out = results.initSlice();
+    out.setVersion(slice->version.value);
+    out.setSteps(slice->steps);
+    auto states = out.initStates(static_cast<kj::uint>(slice->states.size()));
+    for (kj::uint i = 0; i < states.size(); i++) states.set(i, slice->states[i].c_str());
+    if (slice->values.empty()) return;
+    connection_->pin(slice->values.data(), std::move(slice->owner));
+    out.adoptValues(wire::referenceBytes(results, std::as_bytes(slice->values)));
+  });
+  return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));
 }
 
 kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& request, const HeldValues& held) {

@@ -4,6 +4,7 @@
 
 #include "schema/psd.capnp.h"
 #include "server/pull/pull_service.h"
+#include "server/pull/state_pulls.h"
 #include "server/push/device_ring.h"
 #include "server/push/shared_ring.h"
 #include "server/rpc/connection.h"
@@ -21,8 +22,10 @@ class PullCalls final : private IdleCache {
       capnp::CallContext<schema::Trainer::PullRowsSharedParams, schema::SharedRowsResult>;
   using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
 
-  /// `service` outlives it.
-  PullCalls(std::shared_ptr<Connection> connection, PullService& service);
+  using StateContext = capnp::CallContext<schema::Trainer::PullStateParams, schema::StateResult>;
+
+  /// `service` and `states` outlive it; without `states` pullState() must not be called.
+  PullCalls(std::shared_ptr<Connection> connection, PullService& service, StatePulls* states = nullptr);
   ~PullCalls() override;
   PullCalls(const PullCalls&) = delete;
   PullCalls& operator=(const PullCalls&) = delete;
@@ -34,9 +37,13 @@ class PullCalls final : private IdleCache {
   kj::Promise<void> pullRowsTo(const SharedRing& ring, SharedRowsContext context);
   /// Pulls into the trainer's ring on the shard's device.
   kj::Promise<void> pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context);
+  kj::Promise<void> pullState(StateContext context);
 
  private:
-  void dropIdle(kj::TimePoint since) override { service_.dropIdle(since); }
+  void dropIdle(kj::TimePoint since) override {
+    service_.dropIdle(since);
+    if (states_) states_->dropIdle(since);
+  }
   template <class Call>
   kj::Promise<void> refuse(Call call, const Error& error);
   /// Calls `go(request)` once the policy no longer makes the rows wait for other trainers.
@@ -57,6 +64,7 @@ class PullCalls final : private IdleCache {
 
   const std::shared_ptr<Connection> connection_;
   PullService& service_;
+  StatePulls* const states_;
 };
 
 }  // namespace psd

@@ -34,7 +34,7 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection,
                                std::unique_ptr<TrainerService> service)
     : CountedService(std::move(connection)),
       service_(std::move(service)),
-      pulls_(connection_, service_->pulls()) {
+      pulls_(connection_, service_->pulls(), &service_->states()) {
   connection_->addTrainer(*this);
 }
 
@@ -66,6 +66,32 @@ kj::Promise<void> TrainerSession::pullRows(PullRowsContext context) {
     return kj::READY_NOW;
   }
   return pulls_.pullRows(context);
+}
+
+kj::Promise<void> TrainerSession::pullState(PullStateContext context) {
+  if (Status may = service_->mayTrain(); !may.ok()) {
+    wire::writeError(may.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  return pulls_.pullState(context);
+}
+
+kj::Promise<void> TrainerSession::restoreState(RestoreStateContext context) {
+  auto params = context.getParams();
+  const auto values = wire::floatsIn(params.getValues());
+  acknowledge(context, values.ok()
+                           ? service_->restoreState(params.getShard(), wire::textIn(params.getState()),
+                                                    params.getOffset(), *values)
+                           : service_->refused(values.error()).answer.status());
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> TrainerSession::restored(RestoredContext context) {
+  std::vector<uint64_t> steps;
+  for (const uint64_t ofShard : context.getParams().getSteps()) steps.push_back(ofShard);
+  context.releaseParams();
+  return service_->restored(steps).then(
+      [context](const Status& status) mutable { acknowledge(context, status); });
 }
 
 kj::Promise<void> TrainerSession::initialize(InitializeContext context) {

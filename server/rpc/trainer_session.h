@@ -17,6 +17,9 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
 
  protected:
   kj::Promise<void> pull(PullContext context) override;
+  kj::Promise<void> pullState(PullStateContext context) override;
+  kj::Promise<void> restoreState(RestoreStateContext context) override;
+  kj::Promise<void> restored(RestoredContext context) override;
   kj::Promise<void> initialize(InitializeContext context) override;
   kj::Promise<void> initialized(InitializedContext context) override;
   kj::Promise<void> awaitModel(AwaitModelContext context) override;

@@ -43,6 +43,8 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
       rings_(loop, place_.model),
       initialValues_(loop, place_.model),
       buffers_(loop, place_.model, grant.trainer),
+      states_(loop, place_.model),
+      incoming_(loop, place_.model),
       role_(grant.role) {
   counters_->connections.add();
 }
@@ -126,6 +128,30 @@ kj::Promise<Result<ModelInitialization::Role>> TrainerService::awaitModel() {
         if (role.ok()) role_ = *role;
         return role;
       });
+}
+
+// --- The optimizer's state ----------------------------------------------------------------------------
+
+Status TrainerService::restoreState(uint32_t shard, std::string_view state, uint64_t offset,
+                                    std::span<const float> values) {
+  PSD_RETURN_IF_ERROR(mayTrain());
+  if (bridges_) return {ErrorCode::invalidArgument, "a bridge restores no state"};
+  return incoming_.write(shard, state, offset, values);
+}
+
+kj::Promise<Status> TrainerService::restored(const std::vector<uint64_t>& steps) {
+  if (Status may = mayTrain(); !may.ok()) return may;
+  auto state = incoming_.take(steps);
+  if (!state.ok()) return state.status();
+  auto shared = std::make_shared<const ModelState>(*std::move(state));
+  return control_.run([session = session_, shared](Coordinator& coordinator, ParameterHost& host) {
+    return host.restore(shared, coordinator.departed())
+        .then([&coordinator, session, shared](Status restored) {
+          const auto steps = std::ranges::max(shared->shards, {}, &ModelState::OfShard::steps).steps;
+          if (restored.ok()) coordinator.restored(session, Step{steps});
+          return restored;
+        });
+  });
 }
 
 // --- Pushes ------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@
 
 #include "common/types/named_value.h"
 #include "server/pull/pull_service.h"
+#include "server/pull/state_pulls.h"
 #include "server/push/push_server.h"
 #include "server/service/buffers_intake.h"
 #include "server/service/control_loop.h"
+#include "server/service/incoming_state.h"
 #include "server/service/initial_values.h"
 #include "server/service/trainer_rings.h"
 
@@ -74,6 +76,12 @@ class TrainerService {
 
   /// For slices admitted by mayTrain().
   PullService& pulls() { return pulls_; }
+  StatePulls& states() { return states_; }
+  /// One slice of the values and the optimizer state that restored() puts into the model; see IncomingState.
+  Status restoreState(uint32_t shard, std::string_view state, uint64_t offset, std::span<const float> values);
+  /// All slices were sent; `steps`, by shard: updates that the optimizer has made. Resolves when the model
+  /// has the state, durably.
+  kj::Promise<Status> restored(const std::vector<uint64_t>& steps);
 
   /// Values in the dtype of a shard; contents are not checked. ErrorCode::badSlice if the bytes are no such
   /// values. `bytes` must stay valid as long as the result.
@@ -158,6 +166,8 @@ class TrainerService {
   TrainerRings rings_;
   InitialValues initialValues_;
   BuffersIntake buffers_;
+  StatePulls states_;
+  IncomingState incoming_;
   ModelInitialization::Role role_;
   bool left_ = false, reported_ = false;
   bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false, reports_ = false;  // in a call

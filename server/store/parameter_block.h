@@ -98,6 +98,18 @@ class ParameterBlock {
     pushed_ = std::move(pushed);
     divided_ = pushed_.divided();
   }
+  /// Replaces the state that is served by a trainer's. The caller holds the lock exclusively, and no update
+  /// is in progress. From now on gradients of older versions are dropped.
+  void replace(Version applied, Version stateSince) {
+    restore(applied, PushedRanges(range_.count, {}), stateSince);
+    oldestBasis_.store(applied.value, std::memory_order_release);
+  }
+  /// Whether a gradient computed from this version may be applied.
+  bool acceptsBasis(Version basis) const {
+    return basis.value >= oldestBasis_.load(std::memory_order_acquire);
+  }
+  /// Whether the block contains an update, other than those that it had when it was last replaced.
+  bool updated() const { return version().value != oldestBasis_.load(std::memory_order_acquire); }
   /// The pushes applied to the block, under a policy that applies under the lock. The lock must be held
   /// exclusively.
   const PushedRanges& pushed() const { return pushed_; }
@@ -118,6 +130,7 @@ class ParameterBlock {
   ShardLock lock_;
   Version stateSince_;
   std::atomic<uint64_t> begun_{0};
+  std::atomic<uint64_t> oldestBasis_{0};  // the version at the last replace()
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_
   mutable std::mutex recordMutex_;  // serializes endRacingUpdate() of holders of the shared lock

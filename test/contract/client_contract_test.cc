@@ -527,6 +527,44 @@ TEST_CASE("Client: a gradient of a row that is not finite is rejected, and the s
   }
 }
 
+TEST_CASE("Client: optimizer state is fetched, and restored at a daemon without updates") {
+  Json config = configOf({{"type", "locked"}});
+  config["optimizer"] = {{"type", "adam"}, {"lr", 0.5}};
+  for (const Way& way : kWays) {
+    if (way.make == inProcess) continue;
+    INFO(way.name);
+    LocalServers server(config, way.daemons), next(config, way.daemons);
+    const auto client = way.make(server, 0), resumed = way.make(next, 0);
+    mustJoin(*client, 0, 1, integers(1));
+    mustJoin(*resumed, 0, 1, integers(2));
+    CHECK(train(*client, 0, 4, 0) == "");
+    const auto state = client->fetchState();
+    PSD_REQUIRE_OK(state);
+    CHECK(sameBits(state->arrays.at(""), pulled(*client)));
+    CHECK(std::ranges::all_of(state->steps, [](uint64_t steps) { return steps == 4; }));
+    StateToRestore restored{state->steps, {}};
+    for (const auto& [name, array] : state->arrays) restored.arrays[name] = array;
+    SECTION("not without a state that the optimizer has, or with one that it has not") {
+      restored.arrays.erase("exp_avg");
+      CHECK_THAT(resumed->restoreState(restored).message(), Contains("no 'exp_avg'"));
+      restored.arrays["exp_avg"] = restored.arrays["sum"] = state->arrays.at("exp_avg");
+      CHECK_THAT(resumed->restoreState(restored).message(), Contains("has 'sum'"));
+      CHECK(sameBits(pulled(*resumed), integers(2)));
+    }
+    SECTION("and continues the run") {
+      PSD_REQUIRE_OK(resumed->restoreState(restored));
+      CHECK(resumed->fetchState()->arrays == state->arrays);
+      for (Client* each : {client.get(), resumed.get()}) {
+        PSD_REQUIRE_OK(each->push(Step{5}, integers(5), 1, state->versions).wait());
+      }
+      CHECK(sameBits(pulled(*resumed), pulled(*client)));
+      const Status late = resumed->restoreState(restored);
+      REQUIRE_FALSE(late.ok());
+      CHECK(late.error().code == ErrorCode::invalidArgument);
+    }
+  }
+}
+
 TEST_CASE("Client: interrupt() ends waiting calls") {
   for (const Way& way : kWays) {
     INFO(way.name);

@@ -138,9 +138,11 @@ class PythonLoads(served_models.ServedTest):
     def test_a_state_dict_of_the_optimizer_that_is_ahead_of_the_daemon_is_reported(self):
         daemons = [self.daemon(policy="locked", optimizer=None) for _ in range(2)]
         saved = None
-        for daemon, log in ((daemons[0], None), (daemons[0], None), (daemons[1], r"of version 20 of the model, and the daemon has version 0: ")):
+        for daemon, log in ((daemons[0], None), (daemons[0], None), (daemons[1], r"of version 20 of the model, and the daemon has version 1: ")):
             model = make_model()
             with psd.torch.Optimizer(torch.optim.Adam(model.parameters(), 0.01), daemon.address) as optimizer:
+                if log:
+                    optimizer.step()
                 with self.assertLogs("psd", logging.WARNING) if log else self.assertNoLogs("psd", logging.WARNING) as logs:
                     if saved:
                         optimizer.load_state_dict(saved)

@@ -577,7 +577,7 @@ class PythonOptimizer(served_models.ServedTest):
         for seed in (2, 3):
             train(local, other, lambda _: scheduler.step(), steps=10, seed=seed)
         self.assert_close(resumed, local)
-        self.assert_refused("has no state of its own", lambda: again.load_state_dict(other.state_dict()))
+        self.assert_refused("the daemon's run has begun", lambda: again.load_state_dict(other.state_dict()))
         self.assert_refused("other parameter groups", lambda: again.load_state_dict({"state": {}, "param_groups": []}))
 
     def test_a_scheduler_of_the_wrapped_optimizer(self):

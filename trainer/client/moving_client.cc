@@ -433,6 +433,20 @@ Result<MachineProgress> MovingClient::progress(bool settled) {
   return std::shared_ptr(inner_)->progress(settled);
 }
 
+Result<OptimizerState> MovingClient::fetchState() {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  PSD_RETURN_IF_ERROR(beginStep());
+  return std::shared_ptr(inner_)->fetchState();
+}
+
+Status MovingClient::restoreState(const StateToRestore& state) {
+  const ClientLock::Hold hold(*lock_);
+  PSD_RETURN_IF_ERROR(hold.status());
+  PSD_RETURN_IF_ERROR(beginStep());
+  return std::shared_ptr(inner_)->restoreState(state);
+}
+
 Result<AssignedSamples> MovingClient::takeSamples(const SamplesRequest& request) {
   const ClientLock::Hold hold(*lock_);
   PSD_RETURN_IF_ERROR(hold.status());

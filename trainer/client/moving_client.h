@@ -26,6 +26,7 @@ class MovingClient final : public Client,
                            private Fragments,
                            private GradientAveraging,
                            private TrainingProgress,
+                           private StateExchange,
                            private SampleSource,
                            private Monitoring,
                            private ModelBuffers,
@@ -63,6 +64,8 @@ class MovingClient final : public Client,
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
+  Result<OptimizerState> fetchState() override;
+  Status restoreState(const StateToRestore& state) override;
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
@@ -84,6 +87,7 @@ class MovingClient final : public Client,
   Fragments* fragments() override { return this; }
   GradientAveraging* gradientAveraging() override { return this; }
   TrainingProgress* trainingProgress() override { return this; }
+  StateExchange* stateExchange() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
   ModelBuffers* modelBuffers() override { return this; }

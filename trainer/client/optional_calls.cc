@@ -10,6 +10,7 @@ Error noOperations() { return {ErrorCode::notReady, "this client makes no calls 
 Error noFragments() { return {ErrorCode::notReady, "this client exchanges no fragments of a model"}; }
 
 Error noBuffers() { return {ErrorCode::notReady, "this client does not exchange buffers"}; }
+Error noStateExchange() { return {ErrorCode::notReady, "this client exchanges no optimizer state"}; }
 
 }  // namespace
 
@@ -36,6 +37,14 @@ Result<FormedGroup> Client::formAveragingGroup(uint64_t after, const AveragingMe
 Result<MachineProgress> Client::progress(bool settled) {
   if (TrainingProgress* const own = trainingProgress()) return own->progress(settled);
   return Error{ErrorCode::notReady, "this client is not a bridge"};
+}
+
+Result<OptimizerState> Client::fetchState() {
+  return stateExchange() ? stateExchange()->fetchState() : noStateExchange();
+}
+
+Status Client::restoreState(const StateToRestore& state) {
+  return stateExchange() ? stateExchange()->restoreState(state) : Status(noStateExchange());
 }
 
 Result<AssignedSamples> Client::takeSamples(const SamplesRequest& request) {

@@ -11,6 +11,7 @@
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "trainer/client/api/failed_call.h"
+#include "trainer/client/state_calls.h"
 
 namespace psd {
 namespace {
@@ -349,6 +350,57 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, ConstArenaV
                             part, places.of(i, basis), rowsOf(rows, static_cast<uint32_t>(i)))});
   }
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
+}
+
+Result<OptimizerState> PartitionedClient::fetchState() {
+  OptimizerState all;
+  for (const Daemon& daemon : daemons_) {
+    auto part = daemon.client->fetchState();
+    if (!part.ok()) return named(daemon, part.error());
+    all.versions.insert(all.versions.end(), part->versions.begin(), part->versions.end());
+    all.steps.insert(all.steps.end(), part->steps.begin(), part->steps.end());
+    for (const auto& [name, array] : part->arrays) {
+      std::vector<float>& whole = all.arrays[name];
+      whole.resize(elements_);
+      std::ranges::copy(array, whole.begin() + static_cast<ptrdiff_t>(daemon.partition.begin));
+    }
+  }
+  return all;
+}
+
+Status PartitionedClient::restoreState(const StateToRestore& state) {
+  std::vector<StateToRestore> parts;
+  size_t shards = 0;
+  for (const Daemon& daemon : daemons_) shards += daemon.client->info().shardCount;
+  if (state.steps.size() != shards) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("steps of {} shards, and the model has {}", state.steps.size(), shards)};
+  }
+  auto steps = state.steps.begin();
+  std::set<std::string> names;
+  for (const Daemon& daemon : daemons_) {
+    const auto end = steps + daemon.client->info().shardCount;
+    StateToRestore& part = parts.emplace_back(StateToRestore{{steps, end}, {}});
+    steps = end;
+    for (const auto& [name, array] : state.arrays) {
+      PSD_RETURN_IF_ERROR(checkLength("an array of the state", array.size()));
+      part.arrays[name] = array.subspan(daemon.partition.begin, daemon.partition.count);
+    }
+    const auto sent = daemon.client->sendState(part);
+    if (!sent.ok()) return named(daemon, sent.error());
+    names.insert(sent->begin(), sent->end());
+  }
+  PSD_RETURN_IF_ERROR(checkStates(state, names));
+  for (size_t i = 0; i < daemons_.size(); i++) {
+    const Status applied = daemons_[i].client->applyState(parts[i].steps);
+    if (applied.ok()) continue;
+    const Error error = named(daemons_[i], applied.error());
+    if (i == 0) return error;
+    return {error.code,
+            fmt::format("{}; {} of {} daemons have the restored state already: start other daemons",
+                        error.message, i, daemons_.size())};
+  }
+  return {};
 }
 
 Result<AssignedSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {

@@ -25,6 +25,7 @@ namespace psd {
 class PartitionedClient final : public MovableClient,
                                 private Rounds,
                                 private Fragments,
+                                private StateExchange,
                                 private SampleSource,
                                 private Monitoring,
                                 private ModelBuffers,
@@ -71,6 +72,8 @@ class PartitionedClient final : public MovableClient,
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Pending<PullInfo> pullFragment(ArenaValues destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
+  Result<OptimizerState> fetchState() override;
+  Status restoreState(const StateToRestore& state) override;
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
@@ -94,6 +97,7 @@ class PartitionedClient final : public MovableClient,
  private:
   Rounds* rounds() override { return this; }
   Fragments* fragments() override { return this; }
+  StateExchange* stateExchange() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
   ModelBuffers* modelBuffers() override { return this; }

@@ -349,27 +349,6 @@ Result<std::vector<Rank>> RpcClient::waiters() {
       lock_, [](Channel& channel, kj::Timer&) { return channel.waiters(); });
 }
 
-Status RpcClient::setBuffers(std::vector<std::byte> file) {
-  const auto shared = std::make_shared<const std::vector<std::byte>>(std::move(file));
-  for (;;) {
-    const uint64_t connection = links_.number();
-    const Status set = links_.first().call<Status>(
-        lock_, [shared](Channel& channel, kj::Timer&) { return channel.setBuffers(shared); });
-    if (set.ok()) return set;
-    PSD_RETURN_IF_ERROR(recover(connection, set.error()));
-  }
-}
-
-Result<std::vector<std::byte>> RpcClient::buffers() {
-  for (;;) {
-    const uint64_t connection = links_.number();
-    auto file = links_.first().call<Result<std::vector<std::byte>>>(
-        lock_, [](Channel& channel, kj::Timer&) { return channel.buffers(); });
-    if (file.ok()) return file;
-    PSD_RETURN_IF_ERROR(recover(connection, file.error()));
-  }
-}
-
 Result<std::vector<std::string>> RpcClient::ask(
     const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work) {
   for (size_t tried = 1;;) {
@@ -377,9 +356,7 @@ Result<std::vector<std::string>> RpcClient::ask(
     auto answer = links_.first().call<Result<std::string>>(
         lock_, [&work](Channel& channel, kj::Timer&) { return work(channel.connection()); });
     if (answer.ok()) return std::vector<std::string>{*std::move(answer)};
-    const bool broke =
-        links_.first().look([](Channel& channel) { return channel.connection().ended().has_value(); });
-    if (broke) {
+    if (hasEnded()) {
       PSD_RETURN_IF_ERROR(recover(connection, answer.error()));
     } else if (onlyConnects() && answer.error().code == ErrorCode::standby &&
                tried++ < options_.servers.size()) {

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class RpcClient final : public MovableClient,
                         private Fragments,
                         private GradientAveraging,
                         private TrainingProgress,
+                        private StateExchange,
                         private SampleSource,
                         private Monitoring,
                         private ModelBuffers,
@@ -113,6 +115,11 @@ class RpcClient final : public MovableClient,
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
+  Result<OptimizerState> fetchState() override;
+  Status restoreState(const StateToRestore& state) override;
+  /// restoreState() in two steps, without recovery from a broken connection; see state_calls.h.
+  Result<std::set<std::string>> sendState(const StateToRestore& state);
+  Status applyState(const std::vector<uint64_t>& steps);
   Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
@@ -137,6 +144,7 @@ class RpcClient final : public MovableClient,
   Fragments* fragments() override { return this; }
   GradientAveraging* gradientAveraging() override { return this; }
   TrainingProgress* trainingProgress() override { return this; }
+  StateExchange* stateExchange() override { return this; }
   SampleSource* sampleSource() override { return this; }
   Monitoring* monitoring() override { return this; }
   ModelBuffers* modelBuffers() override { return this; }
@@ -162,6 +170,8 @@ class RpcClient final : public MovableClient,
   /// observe() tries the next server if this one is a standby that cannot answer.
   Result<std::vector<std::string>> ask(
       const std::function<kj::Promise<Result<std::string>>(DaemonConnection&)>& work);
+  /// Whether the connection in use has ended.
+  bool hasEnded() const;
   /// Whether this client has neither joined nor observed.
   bool onlyConnects() const { return !session_.hasTrainer() && !session_.reads(); }
   /// Makes a call that the daemon allows one of, after that of another thread. `isCalling`: whether one is

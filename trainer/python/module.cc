@@ -166,6 +166,14 @@ void bindJoinInfo(nb::module_& m) {
       .def_ro("policy", &JoinInfo::policy, "The daemon's policy, for a human reader.")
       .def_ro("device", &JoinInfo::device, "Where the daemon's shards are, for a human reader.")
       .def_ro("shards", &JoinInfo::shardCount, "Number of parts that the tensors are cut into.")
+      .def_prop_ro(
+          "shard_ranges",
+          [](const JoinInfo& info) {
+            std::vector<std::pair<uint64_t, uint64_t>> ranges;
+            for (const ShardRange& shard : info.shards) ranges.emplace_back(shard.begin, shard.count);
+            return ranges;
+          },
+          "Begin and size of each of these parts, in elements of a flat array.")
       .def_ro("row_shards", &JoinInfo::rowShardCount,
               "Number of parts that the embedding tables are cut into.")
       .def_ro("server_version", &JoinInfo::serverVersion, "The daemon's version of psd.")
@@ -518,6 +526,10 @@ void bindClient(nb::module_& m) {
       .def("partial_push", &partialPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
            "hyperparameters"_a.none(), nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
+      .def("fetch_state", &PythonClient::fetchState,
+           nb::sig("def fetch_state(self) -> tuple[list[int], list[int], dict[str, "
+                   "numpy.typing.NDArray[numpy.float32]]]"))
+      .def("restore_state", &PythonClient::restoreState, "steps"_a, "arrays"_a)
       .def(
           "take_samples",
           [](PythonClient& client, uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs,

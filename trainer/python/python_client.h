@@ -162,6 +162,10 @@ class PythonClient {
   /// Under a policy of local steps, after join(). `parameters`: the array passed to join(), with which a
   /// daemon that has lost its model is initialized.
   PythonFragments fragments(nanobind::handle parameters, nanobind::handle spare);
+  /// See StateExchange; arrays are in host memory. fetchState() returns the versions and steps by shard, and
+  /// the arrays by name.
+  nanobind::tuple fetchState();
+  void restoreState(std::vector<uint64_t> steps, const std::map<std::string, nanobind::object>& arrays);
   AssignedSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);

@@ -23,6 +23,7 @@
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
 #include "trainer/client/api/arena_values.h"
+#include "trainer/client/api/optimizer_state.h"
 #include "trainer/client/api/row_batch.h"
 
 namespace psd {
@@ -353,6 +354,21 @@ class TrainingProgress {
   virtual Result<MachineProgress> progress(bool settled) = 0;
 };
 
+/// The state of the daemon's optimizer, for programs that save and restore it.
+class StateExchange {
+ public:
+  virtual ~StateExchange() = default;
+
+  /// After join(): the values and the optimizer's state, each shard's of one moment, unless its policy
+  /// applies slices separately (hogwild) and others push meanwhile.
+  virtual Result<OptimizerState> fetchState() = 0;
+  /// After join(), before any trainer has pushed: replaces the values and the optimizer's state, and waits
+  /// until that is durable. `state` has the values, and the states that the daemon's optimizer has, no
+  /// others. Gradients computed from earlier values are dropped (PushOutcome::stale).
+  /// ErrorCode::invalidArgument if the run has begun.
+  virtual Status restoreState(const StateToRestore& state) = 0;
+};
+
 /// Assignment of samples to the steps of trainers.
 class SampleSource {
  public:
@@ -505,6 +521,8 @@ class Client {
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
   Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where);
   Result<MachineProgress> progress(bool settled = false);
+  Result<OptimizerState> fetchState();
+  Status restoreState(const StateToRestore& state);
   Result<AssignedSamples> takeSamples(const SamplesRequest& request);
   Status report(Step step, std::span<const NamedValue> values);
   Result<std::vector<Rank>> waiters();
@@ -520,6 +538,7 @@ class Client {
   virtual Fragments* fragments() { return nullptr; }
   virtual GradientAveraging* gradientAveraging() { return nullptr; }
   virtual TrainingProgress* trainingProgress() { return nullptr; }
+  virtual StateExchange* stateExchange() { return nullptr; }
   virtual SampleSource* sampleSource() { return nullptr; }
   virtual Monitoring* monitoring() { return nullptr; }
   virtual ModelBuffers* modelBuffers() { return nullptr; }

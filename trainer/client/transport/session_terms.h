@@ -44,6 +44,7 @@ struct SessionTerms {
   std::string policy, device;  ///< human-readable
   std::string optimizer;       ///< JSON; see JoinInfo
   bool takesHyperparameters = false;
+  bool restoresState = false;  ///< the daemon has the calls of state_calls.h
   ModelRules rules;
 
   /// Whether a shard has a 16-bit dtype.

@@ -59,6 +59,10 @@ class Loads:
                     versions[index] = parameter._version
         return loaded
 
+    def accept(self) -> None:
+        """The loaded values are the daemon's from now on."""
+        self._before.clear()
+
     def log(self, loaded: Iterable[str], consequence: str) -> None:
         """Logs that an undo() returned these names. `consequence`: what happens now."""
         first, *others = loaded

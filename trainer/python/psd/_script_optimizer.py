@@ -64,7 +64,7 @@ class ScriptOptimizer:
         self._flags = self._read_flags()
         if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state):
             raise InvalidArgument(f"the {type(optimizer).__name__} has made steps or loaded a state already, which the daemon's would not "
-                                  "continue: make the psd.torch.Optimizer before its first step")
+                                  "continue: make the psd.torch.Optimizer before its first step, and load the state into that one")
         momenta = [_number(group, "momentum") for group in self._groups] if "momentum" in self._keys else []
         if any(momenta) and not all(momenta) and (self._flags.get("centered") or self._flags.get("nesterov")):
             raise InvalidArgument("momentum is 0 in some of the parameter groups only, which the daemon does not combine with "

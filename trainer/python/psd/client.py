@@ -16,7 +16,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 
@@ -163,6 +163,19 @@ def log_replaced(what: str, versions: Sequence[int]) -> None:
     newest = max(versions, default=0)
     _log.log(logging.WARNING if newest else logging.INFO, "the daemon has a model already, at version %d: its values replace those of %s",
              newest, what)
+
+
+class State(NamedTuple):
+    """The values of a model and the state of the daemon's optimizer."""
+
+    versions: list[int]
+    """The version of each shard."""
+    steps: list[int]
+    """For each shard, the updates that the optimizer has made."""
+    values: np.ndarray
+    """A flat array."""
+    state: dict[str, np.ndarray]
+    """Flat arrays by name, such as "exp_avg"."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -344,6 +357,21 @@ class Client:
         reads and writes `parameters`. `spare` is another such array, from model.zeros()."""
         self._check_model("fragments()")
         return self._client.fragments(parameters, spare)
+
+    def fetch_state(self) -> State:
+        """The values of the model and the state of the daemon's optimizer, each shard's of one moment, unless the policy is
+        hogwild and others push meanwhile. Without rows of tables."""
+        self._check_model("fetch_state()")
+        versions, steps, arrays = self._client.fetch_state()
+        return State(versions, steps, arrays.pop(""), arrays)
+
+    def restore_state(self, values: np.ndarray, state: Mapping[str, np.ndarray], steps: Sequence[int]) -> None:
+        """Replaces the values of the model and the state of the daemon's optimizer, as fetch_state() returns them, before
+        any trainer has pushed, and waits until that is durable. `steps`: for each shard (info.shard_ranges), the updates
+        that the optimizer has made. The new values come with the next pull; gradients that were computed before are
+        dropped ("stale"). InvalidArgument if the run has begun or the model has tables."""
+        self._check_model("restore_state()")
+        self._client.restore_state([_arguments.integer("a number of steps", number) for number in steps], {"": values, **state})
 
     def rows(self) -> _psd.Rows:
         """An empty batch of rows of the model's tables; make([(table, ids), …]) sets its rows before a pull."""

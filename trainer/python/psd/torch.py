@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from . import _arguments, _cuda, _psd, _served
+from . import _arguments, _cuda, _full_state, _psd, _served
 from ._assigned_sampler import AssignedSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
@@ -53,6 +53,7 @@ class _Exchange:
     push_numbers: list[list[float]] = dataclasses.field(default_factory=list)  # its hyperparameters
     sent: dict[str, int] = dataclasses.field(default_factory=dict)  # by name: the version of each gradient that it has sent
     computed: set[str] = dataclasses.field(default_factory=set)  # names of parameters that have a gradient, by a backward pass
+    restored: list[int] | None = None  # the versions of the state that this trainer has restored
     empty: dict[str, tuple[torch.Tensor, int]] = dataclasses.field(default_factory=dict)  # zeros of the others, and their versions
 
 
@@ -276,36 +277,59 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         for table in self._lookups:
             table.clear()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, full: bool = False) -> dict[str, Any]:
         """The numbers of `param_groups`, and in "psd" the step and the versions of the last pull. `state` is empty: the
-        daemon has it and saves it as its `durability` says. With `buffers="rank0"` rank 0 sends its buffers."""
+        daemon has it and saves it as its `durability` says. With `buffers="rank0"` rank 0 sends its buffers. `full`: with the
+        state, fetched from the daemon, as torch.optim has it; a torch.optim optimizer of the same type can load it. The
+        parameters then have the values of the same moment, so save the module afterwards; call it between step() and the
+        next forward pass."""
         self._buffers.flush()
-        if self._script is None:
+        if self._script is None and not full:
             return {"state": {}, "param_groups": []}
-        groups = [{key: value for key, value in group.items() if key != "params"} for group in self._groups]
+        if full and self._exchange.push is not None:
+            raise InvalidArgument("state_dict(full=True) between a backward pass and step(), with overlap=True: call it after step()")
+        fetched = _full_state.fetch(self) if full else None
+        groups = _full_state.groups_of(self._info.optimizer) if self._script is None else [
+            {key: value for key, value in group.items() if key != "params"} for group in self._groups]
         begin = 0
         for saved, group in zip(groups, self._groups):
             saved["params"] = list(range(begin, begin + len(group["params"])))
             begin += len(group["params"])
-        return {"state": {}, "param_groups": groups, "psd": {"step": self.client.step, "versions": list(self.client.versions)}}
+        place: dict[str, Any] = {"step": self.client.step, "versions": list(self.client.versions)}
+        if fetched is not None:
+            place.update(steps=fetched.steps, values=_full_state.masters_of(self, fetched))
+        return {"state": _full_state.state_of(self, fetched) if fetched is not None else {}, "param_groups": groups, "psd": place}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Sets the numbers of `param_groups` to those of a state_dict(). InvalidArgument if it has per-parameter state.
-        Logs a warning if the daemon's model is of an earlier version than the state_dict()."""
-        if state_dict.get("state"):
-            raise InvalidArgument("a psd.torch.Optimizer has no state of its own: the daemon has it, and restores it from what "
-                                  "its configuration's \"durability\" keeps")
+        """Sets the numbers of `param_groups` to those of a state_dict(). If it has the full state, from state_dict(full=True)
+        or torch.optim, the daemon continues from that state and from the values that the module has now, for which its run
+        must not have begun: rank 0 brings them, and the others wait for it. Load the module first. Without a state it logs
+        a warning if the daemon's model is of an earlier version than the state_dict(), and fails if that is of no update."""
+        groups = state_dict.get("param_groups", [])
+        if self._script is not None and [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in self._groups]:
+            raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
+        if _full_state.is_full(state_dict) or ("psd" not in state_dict and self._loads.pending and not any(self.client.versions)):
+            self._restore_state(state_dict)
         if self._script is None:
             return
-        groups = state_dict.get("param_groups", [])
-        if [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in self._groups]:
-            raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
+        saved_version = max(state_dict.get("psd", {}).get("versions", ()), default=0)
+        version = max(self.client.versions, default=0)
+        if saved_version > version == 0:
+            raise InvalidArgument(f"the state_dict is of version {saved_version} of a model that another daemon has: save it with "
+                                  "state_dict(full=True) to continue at a daemon whose run has not begun")
         for group, saved in zip(self._groups, copy.deepcopy(groups)):
             group.update({key: value for key, value in saved.items() if key not in ("params", "param_names")})
-        saved_version = max(state_dict.get("psd", {}).get("versions", ()), default=0)
-        if saved_version > (version := max(self.client.versions, default=0)):
+        if saved_version > version:
             _log.warning("the state_dict is of version %d of the model, and the daemon has version %d: the optimizer's state, such as Adam's "
                          "moments, is the daemon's and not that of the checkpoint", saved_version, version)
+
+    @torch.no_grad()
+    def _restore_state(self, state_dict: dict[str, Any]) -> None:
+        _full_state.restore(self, state_dict)
+        self._loads.accept()
+        self.zero_grad()
+        self._pull()
+        self._exchange.restored = list(self.client.versions)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
@@ -363,7 +387,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         """Discards the gradients, since values were loaded into these parameters before them. Fails if the daemon has
         nothing but the values that this trainer brought: the program resumes from a checkpoint."""
         before = list(self.client.versions)
-        resumes = self._info.initialized_model and self.client.step == 0 and not any(before)
+        resumes = self.client.step == 0 and (self._info.initialized_model and not any(before) or before == self._exchange.restored)
         if not resumes:
             self._loads.log(loaded, "step() restores the daemon's values and pushes no gradient that was computed before it")
         if self._exchange.sampler is not None:
@@ -375,7 +399,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         if resumes and self.client.versions == before:  # no other trainer has pushed
             raise InvalidArgument(f"load_state_dict() has changed parameter '{next(iter(loaded))}' before the first step, and the daemon's model "
                                   "has the values from before it, which are back: load the checkpoint before the psd.torch.Optimizer is "
-                                  "made, or resume at the daemon that has trained the model")
+                                  "made, or before it loads a state_dict(full=True), or resume at the daemon that has trained the model")
 
     def _find_changed(self, keys: list[str]) -> str | None:
         """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
