@@ -238,6 +238,34 @@ class PythonPrecision(processes.ProcessTest):
         again = self.pulled(self.observer(started))
         self.assertTrue(all(np.array_equal(again[key].view(np.uint16), values[key].view(np.uint16)) for key in values))
 
+    def test_full_state(self):
+        """A run that continues at another daemon has the same float32 values, which the module's are rounded from."""
+        def steps(model, optimizer, numbers):
+            for step in numbers:
+                optimizer.zero_grad()
+                loss_of(model, step).backward()
+                optimizer.step()
+
+        def started():
+            model = net()
+            made = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            return model, self.close_later(psd.torch.Optimizer(made, self.serve(optimizer=None).address))
+
+        model, optimizer = started()
+        steps(model, optimizer, range(4))
+        saved = optimizer.state_dict(full=True)
+        values = {key: value.clone() for key, value in model.state_dict().items()}
+        steps(model, optimizer, range(4, 12))
+        again, other = started()
+        again.load_state_dict(values)
+        other.load_state_dict(saved)
+        steps(again, other, range(4, 12))
+        for key, value in bits(again).items():
+            self.assertTrue(torch.equal(value, bits(model)[key]), key)
+        plain = torch.optim.AdamW(net(torch.float32).parameters(), lr=1e-3)
+        plain.load_state_dict(saved)
+        self.assertEqual(plain.state[plain.param_groups[0]["params"][0]]["exp_avg"].dtype, torch.float32)
+
     def test_several_daemons(self):
         addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
         for index in range(2):
