@@ -88,8 +88,8 @@ Status BufferSet::checkNames(const ModelSpec& model) const {
   return {};
 }
 
-Status writeSafetensors(WritableFile& file, const ModelSpec& model, const BufferSet* buffers,
-                        const TensorSource& source) {
+Status writeModelFile(WritableFile& file, const ModelSpec& model, const BufferSet* buffers,
+                      const TensorSource& source) {
   const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"writer", "psd " PSD_VERSION}};
   if (!buffers || buffers->entries().empty()) return writeSafetensors(file, model, metadata, source);
   SafetensorsHead head;

@@ -46,8 +46,8 @@ class BufferSet {
 /// Writes an f32 model with its buffers, which may be null, as a .safetensors file: metadata psd.buffers
 /// lists the buffers' names, by which SafetensorsReader tells them from tensors. `source` as in
 /// writeSafetensors().
-Status writeSafetensors(WritableFile& file, const ModelSpec& model, const BufferSet* buffers,
-                        const TensorSource& source);
+Status writeModelFile(WritableFile& file, const ModelSpec& model, const BufferSet* buffers,
+                      const TensorSource& source);
 
 /// The buffers of such a file; null if it has none.
 Result<std::shared_ptr<const BufferSet>> readBuffers(const SafetensorsReader& reader);

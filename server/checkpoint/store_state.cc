@@ -361,7 +361,7 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
     return {};
   };
   return writeFileAtomically(
-      env, to, [&](WritableFile& file) { return writeSafetensors(file, model, buffers.get(), source); });
+      env, to, [&](WritableFile& file) { return writeModelFile(file, model, buffers.get(), source); });
 }
 
 }  // namespace psd

@@ -183,7 +183,7 @@ Status saveParameters(Env& env, const std::string& path, ParameterStore& store) 
                         });
   };
   return writeFileAtomically(env, path, [&](WritableFile& file) {
-    return writeSafetensors(file, store.model(), store.buffers().get().set.get(), source);
+    return writeModelFile(file, store.model(), store.buffers().get().set.get(), source);
   });
 }
 

@@ -231,7 +231,7 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
   }
   const auto places = ModelLayout(model.spec).places();
   PSD_RETURN_IF_ERROR(writeFileAtomically(env, to, [&](WritableFile& file) {
-    return writeSafetensors(file, model.spec, model.buffers.get(), [&](size_t index, const auto& sink) {
+    return writeModelFile(file, model.spec, model.buffers.get(), [&](size_t index, const auto& sink) {
       return sink(std::span(model.values).subspan(places[index].begin, places[index].count));
     });
   }));

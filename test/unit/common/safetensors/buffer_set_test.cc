@@ -78,7 +78,7 @@ TEST_CASE("buffers: a file of a model has them beside its tensors, all aligned, 
   auto file = env.create("/file");
   PSD_REQUIRE_OK(file);
   PSD_REQUIRE_OK(
-      writeSafetensors(**file, model, written.get(), [&](size_t, const auto& sink) { return sink(values); }));
+      writeModelFile(**file, model, written.get(), [&](size_t, const auto& sink) { return sink(values); }));
   PSD_REQUIRE_OK((*file)->close());
   const auto reader = SafetensorsReader::open(env, "/file");
   PSD_REQUIRE_OK(reader);
