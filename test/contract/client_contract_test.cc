@@ -544,24 +544,21 @@ TEST_CASE("Client: optimizer state is fetched, and restored at a daemon without 
     CHECK(std::ranges::all_of(state->steps, [](uint64_t steps) { return steps == 4; }));
     StateToRestore restored{state->steps, {}};
     for (const auto& [name, array] : state->arrays) restored.arrays[name] = array;
-    SECTION("not without a state that the optimizer has, or with one that it has not") {
-      restored.arrays.erase("exp_avg");
-      CHECK_THAT(resumed->restoreState(restored).message(), Contains("no 'exp_avg'"));
-      restored.arrays["exp_avg"] = restored.arrays["sum"] = state->arrays.at("exp_avg");
-      CHECK_THAT(resumed->restoreState(restored).message(), Contains("has 'sum'"));
-      CHECK(sameBits(pulled(*resumed), integers(2)));
+    StateToRestore wrong = restored;
+    wrong.arrays.erase("exp_avg");
+    CHECK_THAT(resumed->restoreState(wrong).message(), Contains("no 'exp_avg'"));
+    wrong.arrays["exp_avg"] = wrong.arrays["sum"] = state->arrays.at("exp_avg");
+    CHECK_THAT(resumed->restoreState(wrong).message(), Contains("has 'sum'"));
+    CHECK(sameBits(pulled(*resumed), integers(2)));
+    PSD_REQUIRE_OK(resumed->restoreState(restored));
+    CHECK(resumed->fetchState()->arrays == state->arrays);
+    for (Client* each : {client.get(), resumed.get()}) {
+      PSD_REQUIRE_OK(each->push(Step{5}, integers(5), 1, state->versions).wait());
     }
-    SECTION("and continues the run") {
-      PSD_REQUIRE_OK(resumed->restoreState(restored));
-      CHECK(resumed->fetchState()->arrays == state->arrays);
-      for (Client* each : {client.get(), resumed.get()}) {
-        PSD_REQUIRE_OK(each->push(Step{5}, integers(5), 1, state->versions).wait());
-      }
-      CHECK(sameBits(pulled(*resumed), pulled(*client)));
-      const Status late = resumed->restoreState(restored);
-      REQUIRE_FALSE(late.ok());
-      CHECK(late.error().code == ErrorCode::invalidArgument);
-    }
+    CHECK(sameBits(pulled(*resumed), pulled(*client)));
+    const Status late = resumed->restoreState(restored);
+    REQUIRE_FALSE(late.ok());
+    CHECK(late.error().code == ErrorCode::invalidArgument);
   }
 }
 

@@ -25,7 +25,7 @@ class ServesState(Protocol):
     client: Client
     model: Model
     _info: _psd.JoinInfo
-    _groups: Sequence[Mapping[str, Any]]
+    _groups: tuple[dict[str, Any], ...]
     _parameters: dict[str, torch.nn.Parameter]
     _slices: dict[str, tuple[int, int]]
     """By parameter, its begin and size in a flat array, padding included."""
