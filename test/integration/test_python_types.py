@@ -18,6 +18,13 @@ client.pull(client.rows().values(7))
 psd.torch.Embedding("item", "64")
 psd.Client("tcp://host:5500", retry_timout=3)
 psd.torch.DiLoCo(torch.nn.Linear(1, 1), torch.optim.SGD([torch.zeros(1)]), retry_timout=3)
+psd.torch.Optimizer(torch.optim.SGD([torch.zeros(1)]), "tcp://host:5500", retry_timout=3)
+psd.torch.Optimizer("tcp://host:5500")
+psd.torch.Optimizer(torch.nn.Linear(1, 1)).step(samples="32")
+"""
+WRONG_JAX = """
+import psd.jax
+psd.jax.Trainer({}, "tcp://host:5500", retry_timout=3)
 """
 
 
@@ -33,14 +40,14 @@ class PythonTypes(unittest.TestCase):
             examples = [path for path in examples if path.name != "jax_example.py"]
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             wrong = pathlib.Path(folder) / "wrong.py"
-            wrong.write_text(WRONG, encoding="utf-8")
+            wrong.write_text(WRONG + (WRONG_JAX if importlib.util.find_spec("jax") else ""), encoding="utf-8")
             # PyTorch's own backward() has no annotations.
             done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--untyped-calls-exclude", "torch", "--cache-dir", folder,
                                    package, *examples, wrong], env={**os.environ, "MYPYPATH": str(package.parent)}, text=True,
                                   capture_output=True, timeout=500, check=False)
         lines = done.stdout.splitlines()
         self.assertEqual([line for line in lines if "wrong.py" not in line and "error: " in line], [], done.stderr)
-        for number in (3, 4, 5, 6, 7):
+        for number in (3, 4, 5, 6, 7, 8, 9, 10, *([13] if importlib.util.find_spec("jax") else [])):
             self.assertTrue(any(f"wrong.py:{number}: error: " in line for line in lines), done.stdout)
 
 
