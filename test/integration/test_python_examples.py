@@ -73,6 +73,17 @@ class PythonExamples(processes.ProcessTest):
             self.assertEqual(len(perplexities), 9)
             self.assertLess(perplexities[-1], 18, "how often each character comes would give 23")
 
+    def test_the_program_of_the_page(self):
+        daemon = self.daemon(policy=None, optimizer=None)
+        page = (processes.REPO / "docs" / "python.md").read_text(encoding="utf-8")
+        program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+        self.assertIn("tcp://localhost:5500", program)
+        run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
+        ((loss,),) = self.said([run], r"rank 0: loss ([\d.]+)")
+        self.assertLess(loss, 1)
+        subprocess.run([processes.PSD, "export", "--server", daemon.address, "--to", self.folder / "model.safetensors"], check=True,
+                       capture_output=True, timeout=processes.WAIT_S)
+
     def words(self):
         text = "the cat sees a red bird and the dog sees a small cat . the bird sings while the red dog sleeps . ".split()
         draw = random.Random(1)
