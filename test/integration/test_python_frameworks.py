@@ -264,8 +264,8 @@ class PythonFrameworks(served_models.ServedTest):
 
     # --- The examples -----------------------------------------------------------------------------------------------
 
-    def example(self, name, *arguments):
-        done = subprocess.run([sys.executable, EXAMPLES / name, *map(str, arguments)], text=True, capture_output=True, check=False,
+    def example(self, name, *arguments, launcher=()):
+        done = subprocess.run([sys.executable, *launcher, EXAMPLES / name, *map(str, arguments)], text=True, capture_output=True, check=False,
                               timeout=processes.WAIT_S * 3, cwd=self.folder, env={**os.environ, "PSD_SERVER": ""})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
@@ -278,6 +278,16 @@ class PythonFrameworks(served_models.ServedTest):
                 losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", self.example(name, "--server", daemon.address))]
                 self.assertEqual(len(losses), 2)
                 self.assertLess(losses[1], 0.7 * losses[0])
+
+    def test_hugging_face_by_torchrun(self):
+        # The Trainer wraps the model in DistributedDataParallel.
+        daemon = self.daemon(policy="sync", optimizer=None)
+        said = self.example("hf_trainer.py", "--server", daemon.address, "--epochs", 1,
+                            launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+        best = re.findall(r"best model of step (\d+): loss ([\d.]+)", said)
+        self.assertEqual(len(best), 2, said)
+        self.assertEqual(*best)
+        self.assertEqual(daemon.status()["shards"][0]["version"], int(best[0][0]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import threading
 import warnings
 
 import ctrl_c
@@ -207,6 +208,50 @@ class PythonTorchTools(served_models.ServedTest):
                     train(model, optimizer, lambda _: [scheduler.step() for scheduler in schedulers])
 
                 self.compare(run, optimizer_of=lambda model: torch.optim.SGD(two_groups(model), 0.02, 0.9))
+
+    def test_trainers_of_a_round_reduce_the_rate_by_the_loss_of_the_same_examples(self):
+        halves, (inputs, wanted) = [list(batches(seed=seed)) for seed in (2, 3)], next(batches(seed=4))
+
+        def plateau(optimizer):
+            return lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, threshold=0.1)
+
+        @torch.no_grad()
+        def validate(model):
+            return nn.functional.mse_loss(model(inputs), wanted)
+
+        def run(model, optimizer, half, errors):
+            try:
+                scheduler = plateau(optimizer)
+                for x, y in half:
+                    optimizer.zero_grad()
+                    nn.functional.mse_loss(model(x), y).backward()
+                    optimizer.step()
+                    scheduler.step(validate(model))
+            except psd.Error as error:
+                errors.append(error)
+                optimizer.close()
+
+        daemon, made, errors = self.open_daemon(policy="sync"), [make_net(), make_net()], []
+        optimizers = [self.of(adamw(model), daemon, rank=rank, world_size=2) for rank, model in enumerate(made)]
+        threads = [threading.Thread(target=run, args=(*each, errors)) for each in zip(made, optimizers, halves)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        local = make_net()
+        optimizer = adamw(local)
+        scheduler = plateau(optimizer)
+        for parts in zip(*halves):
+            optimizer.zero_grad()
+            for x, y in parts:
+                (nn.functional.mse_loss(local(x), y) / 2).backward()
+            optimizer.step()
+            scheduler.step(validate(local))
+        self.assertLess(optimizer.param_groups[0]["lr"], 1e-2)
+        for model, each in zip(made, optimizers):
+            self.assert_close(model, local)
+            self.assertEqual(each.param_groups[0]["lr"], optimizer.param_groups[0]["lr"])
 
     # --- Sparse gradients ---------------------------------------------------------------------------------------
 
