@@ -8,6 +8,7 @@ REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 DEPS=$REPO/.deps               # everything that the set-up installs, except Debian packages
 SYSROOT=$DEPS/sysroot          # Debian packages unpacked without root, if the system lacks them
 CACHE=$DEPS/cache              # downloads
+FRAMEWORKS=$DEPS/frameworks    # Python packages of the tests with the label frameworks
 ENV_FILE=$DEPS/env.sh          # written by scripts/setup: environment variables for builds
 KEPT_BUNDLE=$DEPS/bundle       # the bundle of an offline set-up: if it exists, no script uses the network
 DATA_DIR=$REPO/.data/mnist_5k  # the default data set, as IDX files

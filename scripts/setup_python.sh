@@ -15,6 +15,11 @@ PACKAGE_TEST_PACKAGES=(jax pycapnp mypy kubernetes-validate pyarrow)
 # Imports of `import torch` and torchrun besides CUDA, and of the tests themselves.
 TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium
   "${PACKAGE_TEST_PACKAGES[@]}")
+# For scripts/test --frameworks: training programs for PyTorch, and all that they import besides torch and its own imports.
+FRAMEWORK_PACKAGES=(transformers==5.24.0 accelerate==1.15.0 pytorch-lightning==2.6.6 peft==0.21.2
+  anyio==4.16.0 click==8.5.1 h11==0.16.0 httpcore2==2.16.2 httpx2==2.16.2 huggingface-hub==2.4.0 idna==3.20 lightning-utilities==0.15.3
+  packaging==26.4 psutil==7.2.2 pyyaml==6.0.4 regex==2026.11.19 safetensors==0.8.0 tokenizers==0.23.3 torchmetrics==1.9.0 tqdm==4.70.1
+  truststore==0.10.5)
 
 # torch_version PYTHON: empty without torch; reads the package's metadata, since importing it takes seconds.
 torch_version() {
@@ -116,6 +121,18 @@ setup_extras() {
     "${packages[@]}" >"$DEPS/pip.log" 2>&1 ||
     die "pip could not install ${packages[*]}: $NO_NETWORK"
   echo "${packages[*]}" >"$record"
+}
+
+# setup_frameworks: beside the other packages, since only the tests with the label frameworks import them. Without
+# dependencies, as pip would install torch with its CUDA wheels.
+setup_frameworks() {
+  local record=$FRAMEWORKS/.installed
+  [ "$(cat "$record" 2>/dev/null)" != "${FRAMEWORK_PACKAGES[*]}" ] || return 0
+  note "installing ${FRAMEWORK_PACKAGES[*]:0:4} into ${FRAMEWORKS#"$REPO/"}"
+  rm -rf "$FRAMEWORKS"
+  "$PSD_PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --target "$FRAMEWORKS" "${FRAMEWORK_PACKAGES[@]}" \
+    >"$DEPS/pip.log" 2>&1 || die "pip could not install ${FRAMEWORK_PACKAGES[*]:0:4}: $NO_NETWORK"
+  echo "${FRAMEWORK_PACKAGES[*]}" >"$record"
 }
 
 # data_is_current: created by this version of the converter.

@@ -10,10 +10,19 @@ import sys
 import unittest
 
 import processes
+from example_programs import EXAMPLES, runnable
 
-EXAMPLES = processes.REPO / "trainer" / "python" / "examples"
 MNIST = processes.REPO / ".data" / "mnist_5k"
 SECONDS = 240
+
+# Starts each program with --help; one process, since each would import torch.
+HELP = """
+import contextlib, runpy, sys
+for path in sys.argv[1:]:
+    sys.argv = [path, "--help"]
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(path, run_name="__main__")
+"""
 
 
 class PythonExamples(processes.ProcessTest):
@@ -64,6 +73,54 @@ class PythonExamples(processes.ProcessTest):
             self.assertEqual(len(perplexities), 9)
             self.assertLess(perplexities[-1], 18, "how often each character comes would give 23")
 
+    def test_the_program_of_the_page(self):
+        daemon = self.daemon(policy=None, optimizer=None)
+        page = (processes.REPO / "docs" / "python.md").read_text(encoding="utf-8")
+        program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+        self.assertIn("tcp://localhost:5500", program)
+        run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
+        ((loss,),) = self.said([run], r"rank 0: loss ([\d.]+)")
+        self.assertLess(loss, 1)
+        subprocess.run([processes.PSD, "export", "--server", daemon.address, "--to", self.folder / "model.safetensors"], check=True,
+                       capture_output=True, timeout=processes.WAIT_S)
+
+    def words(self):
+        text = "the cat sees a red bird and the dog sees a small cat . the bird sings while the red dog sleeps . ".split()
+        draw = random.Random(1)
+        return self.write("words.txt", " ".join(word for _ in range(150) for word in draw.sample(text[:13], 3) + text))
+
+    def test_gpt_resumes(self):
+        daemon = self.daemon(policy="sync", optimizer=None)
+        command = (EXAMPLES / "gpt.py", self.words(), "--server", daemon.address, "--steps", 80, "--length", 32, "--checkpoint", self.folder / "gpt.pt")
+        start = self.torchrun if processes.LONG else self.start
+        first, second = (self.said([start(*command, *more)], r"rank 0 step \d+: perplexity ([\d.]+)")[0] for more in (("--stop", 40), ("--resume",)))
+        self.assertEqual((len(first), len(second)), (2, 2))
+        self.assertLess(second[-1], 0.8 * first[-1])
+        self.assertLess(second[-1], 4)
+
+    def test_word_language_model(self):
+        daemon = self.daemon(policy="sync", optimizer=None, policy__start_trainers=2)
+        run = self.torchrun(EXAMPLES / "word_language_model.py", self.words(), "--server", daemon.address, "--epochs", 5, "--width", 16,
+                            "--batch-size", 8, "--length", 10)
+        (validation,) = self.said([run], r"rank 0 epoch .* perplexity ([\d.]+)")
+        (test,) = self.said([run], r"test perplexity ([\d.]+)")
+        self.assertEqual((len(validation), len(test)), (5, 2))
+        self.assertEqual(*test, "both have loaded the values of the same epoch")
+        self.assertLess(test[0], 4)
+
+    def test_gan(self):
+        generator, critic = (self.daemon(policy="locked", optimizer=None) for _ in range(2))
+        run = self.start(EXAMPLES / "gan.py", "--generator", generator.address, "--critic", critic.address, "--steps", 300)
+        (distances,) = self.said([run], r"distance from the middle: ([\d.]+)")
+        self.assertAlmostEqual(distances[0], 2, delta=0.7)
+
+    def test_lora(self):
+        daemon = self.daemon(policy="locked", optimizer=None)
+        run = self.start(EXAMPLES / "lora.py", "--server", daemon.address, "--steps", 100)
+        ((before, after),) = self.said([run], r"([\d.]+)% (?:before|with adapters)")
+        self.assertLess(before, 50)
+        self.assertGreater(after, 85)
+
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no jax (scripts/setup --tests brings it)")
     def test_jax(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"adam","lr":0.01}')
@@ -85,14 +142,13 @@ class PythonExamples(processes.ProcessTest):
             self.assertGreater(report["server_median_s" if operation == "train" else "median_s"], 0)
 
     def test_each_tells_of_itself(self):
-        page = (processes.REPO / "docs" / "python.md").read_text(encoding="utf-8")
+        page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/python.md", "trainer/python/README.md"))
         for example in sorted(EXAMPLES.glob("*.py")):
             self.assertIn(f"(../trainer/python/examples/{example.name})", page)
-            if example.name == "jax_example.py" and not importlib.util.find_spec("jax"):
-                continue
-            done = subprocess.run([sys.executable, example, "--help"], text=True, capture_output=True, check=True,
-                                  timeout=processes.WAIT_S)
-            self.assertIn("psd --set", done.stdout)
+            self.assertIn(f"({example.parent.name}/{example.name})", readme)
+        done = subprocess.run([sys.executable, "-c", HELP, *runnable()], text=True, capture_output=True, check=True, timeout=SECONDS)
+        self.assertEqual(done.stdout.count("usage: "), len(runnable()), done.stderr)
+        self.assertGreaterEqual(done.stdout.count("    psd --set"), len(runnable()))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter]
             {key: value for key, value in named.items() if not value.requires_grad})
 
 
+def sparse_in(model: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> list[str]:
+    """Names of those of `parameters` that get sparse gradients."""
+    sparse = {id(module.weight) for module in model.modules()
+              if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse}
+    return [key for key, parameter in parameters.items() if id(parameter) in sparse]
+
+
 def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
     """Rejects parameters that cannot be served."""
     for key, parameter in parameters.items():

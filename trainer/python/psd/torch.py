@@ -23,7 +23,7 @@ from ._embedding_bag import EmbeddingBag
 from ._loads import Loads
 from ._module_buffers import BufferCalls, ModuleBuffers
 from ._numbers import Defaults, Group
-from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of
+from ._parameters import check_dtypes, check_kinds, check_module, check_shapes, layout_of, parameters_of, sparse_in
 from ._psd import keep_freed_memory
 from ._row_reader import RowReader
 from ._script_optimizer import ScriptOptimizer, check_tables, module_of, parameters_in
@@ -135,6 +135,9 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
             self.client._abandon()
             raise
         self._before.clear()
+        if sparse := sparse_in(model, self._parameters):
+            _log.info("sparse gradients are pushed with all rows, also those that are zero: '%s'; psd.torch.Embedding pulls and pushes only the "
+                      "rows that a step uses", "', '".join(sparse))
 
     def _make_arrays(self) -> None:
         """Makes the flat arrays, with the parameters' values, and finds the parameter group of each place in them."""
@@ -519,7 +522,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
         if parameter.device != self._gradient_of[key].device or not parameter.is_contiguous():
             parameter.grad = None  # autograd makes one in the parameter's layout
-        elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_memory[key]:
+        elif parameter.grad is None or parameter.grad.is_sparse or parameter.grad.data_ptr() != self._gradient_memory[key]:
             parameter.grad = self._gradient_of[key].detach()  # a separate tensor, which Module.double() may convert
 
     def _gather(self, key: str) -> None:
