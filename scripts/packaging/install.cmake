@@ -58,6 +58,7 @@ set(PSD_PUBLIC_HEADERS
   common/types/samples.h
   trainer/client/api/arena_values.h
   trainer/client/api/client.h
+  trainer/client/api/optimizer_state.h
   trainer/client/api/ring_blocks.h
   trainer/client/api/row_batch.h
   trainer/client/api/row_memory.h

@@ -286,7 +286,7 @@ std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, 
                     .recorded = config.recorded(),
                     .roundMetrics = RoundMetrics{counters_.roundSeconds, counters_.graceSeconds,
                                                  counters_.leftOut, counters_.lateCounted}};
-  const auto trained = [](const ParameterBlock* block) { return block->version().value > 0; };
+  const auto trained = [](const ParameterBlock* block) { return block->updated(); };
   if (std::ranges::any_of(scope.shards(), trained) || std::ranges::any_of(scope.rowShards(), trained)) {
     scope.resumeWithin = std::chrono::milliseconds(config.membership.graceMs);
     for (const Shard* shard : scope.shards()) {

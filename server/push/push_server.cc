@@ -292,10 +292,9 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
 kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushSlice& slice) {
   const SliceHead& head = slice.head;
   ParameterStore& store = *model_->store;
-  if (!ofBridge() && !store.block(head.shard).acceptsBasis(head.basis)) {
-    const bool whole =
-        part.push.arrived.covered() == part.push.total;  // computed before a trainer restored a state
-    const ParameterBlock& block = store.block(head.shard);
+  const ParameterBlock& block = store.block(head.shard);
+  if (!ofBridge() && !block.acceptsBasis(head.basis)) {  // computed before a trainer restored a state
+    const bool whole = part.push.arrived.covered() == part.push.total;
     return Result<PushAnswer>(PushAnswer{whole ? PushOutcome::stale : PushOutcome::received, block.version(),
                                          stalenessOf(block, head.basis)});
   }

@@ -218,10 +218,10 @@ TEST_CASE("Restore: the daemon holds at most limits.arriving_bytes for it") {
   LocalServer server(config);
   auto io = kj::setupAsyncIo();
   testing::RawLife life;
-  life.model = {"large", {{"w", DType::f32, {6000}}}};
+  life.model = {"large", {{"w", DType::f32, {6400}}}};
   RawTrainer trainer(io, server, 0, 1, life);
   for (uint32_t shard = 0; shard < kShards; shard++) {
-    PSD_REQUIRE_OK(trainer.initialize(shard, 0, std::vector<float>(shard == 0 ? 3008 : 2992)));
+    PSD_REQUIRE_OK(trainer.initialize(shard, 0, std::vector<float>(3200)));
   }
   PSD_REQUIRE_OK(trainer.initialized());
   const Status large = sendSlice(trainer, 0, "", 0, std::vector<float>(1024));
