@@ -87,11 +87,12 @@ struct RoundDueResult {
 struct StateResult {
   union {
     slice :group {
-      version @0 :UInt64;        # updates that the shard had applied
-      steps @1 :UInt64;          # those of them since its optimizer's state was last initialized
-      states @2 :List(Text);     # names of the optimizer's states
-      values @3 :Data;           # count × float32, little-endian
+      pull @0 :UInt64;           # repeats the request
+      version @1 :UInt64;        # updates that the shard had applied
+      steps @2 :UInt64;          # those of them since its optimizer's state was last initialized
+      states @3 :List(Text);     # names of the optimizer's states
+      values @4 :Data;           # count × float32, little-endian
     }
-    error @4 :Error;
+    error @5 :Error;
   }
 }

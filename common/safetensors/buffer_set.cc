@@ -94,7 +94,8 @@ Status writeModelFile(WritableFile& file, const ModelSpec& model, const BufferSe
   if (!buffers || buffers->entries().empty()) return writeSafetensors(file, model, metadata, source);
   SafetensorsHead head;
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
-  // Wider elements come first, so that all are aligned, as some readers require.
+  // Wider elements come first, so that all are aligned, as some readers require: buffers of four bytes or
+  // more, the tensors, which a model has in the order of their width, then the other buffers.
   std::vector<SafetensorsEntry> entries = buffers->entries();
   for (const SafetensorsEntry& entry : entries) names.push_back(entry.name);
   head.addMetadata(metadata);
@@ -103,7 +104,7 @@ Status writeModelFile(WritableFile& file, const ModelSpec& model, const BufferSe
     return safetensorsElementBytes(entry.dtype);
   });
   const auto narrow = std::ranges::find_if(entries, [](const SafetensorsEntry& entry) {
-    return safetensorsElementBytes(entry.dtype) <= sizeof(float);
+    return safetensorsElementBytes(entry.dtype) < sizeof(float);
   });
   const std::span wide(entries.begin(), narrow), rest(narrow, entries.end());
   const auto add = [&](std::span<SafetensorsEntry> some) {

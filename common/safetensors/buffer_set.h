@@ -43,7 +43,7 @@ class BufferSet {
   const uint64_t dataBegin_;
 };
 
-/// Writes an f32 model with its buffers, which may be null, as a .safetensors file: metadata psd.buffers
+/// Writes a model with its buffers, which may be null, as a .safetensors file: metadata psd.buffers
 /// lists the buffers' names, by which SafetensorsReader tells them from tensors. `source` as in
 /// writeSafetensors().
 Status writeModelFile(WritableFile& file, const ModelSpec& model, const BufferSet* buffers,

@@ -222,14 +222,14 @@ Status Durability::begin(CheckpointSource source) {
   return needsBase ? checkpointer()->takeNow() : Status();
 }
 
-Status Durability::replace(CheckpointSource source, const std::function<Status()>& change) {
+Status Durability::replace(CheckpointSource source, const std::function<Status()>& change, Status& saved) {
   const std::lock_guard one(lifecycleMutex_);
   {
     const std::lock_guard uncopied(*checkpointMutex_);
     PSD_RETURN_IF_ERROR(change());
   }
   static_cast<void>(beginWith(std::move(source)));
-  if (const auto saving = checkpointer()) static_cast<void>(saving->takeNow());
+  if (const auto saving = checkpointer()) saved = saving->takeNow();
   return {};
 }
 

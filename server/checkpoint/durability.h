@@ -64,9 +64,10 @@ class Durability {
   /// daemon, just promoted from standby, does not fail too. No-op if this store is saved already.
   void beginAsync(CheckpointSource source);
   /// Runs `change`, which replaces what the model of begin() holds, while no copy of it is made, and saves
-  /// the result from scratch: takes a checkpoint, and standbys get a new copy. Returns the error of `change`;
-  /// a failed checkpoint is logged and retried. Blocks; no update may be in progress.
-  Status replace(CheckpointSource source, const std::function<Status()>& change);
+  /// the result from scratch: takes a checkpoint, and standbys get a new copy. Returns the error of `change`.
+  /// `saved`: the outcome of the checkpoint, which is retried if it failed. Blocks; no update may be in
+  /// progress.
+  Status replace(CheckpointSource source, const std::function<Status()>& change, Status& saved);
   /// Stops saving the source of begin() and releases its memory. Blocks.
   void stop();
   /// Syncs everything logged so far; an Error if there is no log, or it is broken. Blocks.

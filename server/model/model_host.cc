@@ -167,18 +167,22 @@ Status ModelHost::mayRestore() const {
 
 kj::Promise<Status> ModelHost::restore(std::shared_ptr<const ModelState> state) {
   if (Status may = mayRestore(); !may.ok()) return may;
+  const auto saved = std::make_shared<Status>();
   return quiesce()
-      .then([this, state = std::move(state)] {
-        return background_.tryRun<Status>([this, state, source = savingSource(model_)] {
-          return durability_.replace(source, [&] { return replaceState(*source.store, *state); });
+      .then([this, state = std::move(state), saved] {
+        return background_.tryRun<Status>([this, state, saved, source = savingSource(model_)] {
+          return durability_.replace(
+              source, [&] { return replaceState(*source.store, *state); }, *saved);
         });
       })
-      .then([this](Status replaced) {
+      .then([this, saved](Status replaced) -> Status {
         if (!replaced.ok()) return replaced;
         model_->recordStartVersions();
         adopt(config_,
               std::vector<bool>(model_->policies().size(), false));  // they start from the current versions
-        return replaced;
+        if (saved->ok()) return {};
+        return {saved->error().code,
+                "the model has the restored state, which was not saved: " + saved->message()};
       });
 }
 

@@ -234,7 +234,7 @@ Status checkRestored(const ServedModel& model, uint32_t shard, size_t plane, uin
     return {error.code, fmt::format("state {}: {}", slot.name, error.message)};
   }
   const auto negative = std::ranges::find_if(values, [](float value) { return value < 0; });
-  if (!slot.isSquare || negative == values.end()) return {};
+  if (!slot.nonNegative || negative == values.end()) return {};
   const uint64_t at = offset + static_cast<uint64_t>(negative - values.begin());
   return {ErrorCode::badSlice,
           fmt::format("state {}: {} holds {}, and the optimizer takes its square root", slot.name,
@@ -245,11 +245,10 @@ Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, 
   if (!gradient.codec()) return checkFinite(model, shard, offset, gradient.values());
   const Status status = gradient.codec()->check(gradient.bytes(), gradient.size());
   if (status.ok()) return {};
-  return notEncoded(model, shard, offset, gradient.size(), status.error());
+  return inTensors(model, shard, offset, gradient.size(), status.error());
 }
 
-Error notEncoded(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count,
-                 const Error& why) {
+Error inTensors(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count, const Error& why) {
   const ParameterStore& store = *model.store;
   const uint64_t begin = store.shard(shard).range().begin + offset;
   return {why.code, fmt::format("{}: {}", describeTensors(store, begin, count), why.message)};

@@ -57,10 +57,9 @@ Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, 
 Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first, const RowIds& rows,
                         const Gradient& gradient);
 
+/// The error `why` of a codec, with the tensors of the slice that it encodes or decodes.
+Error inTensors(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count, const Error& why);
 /// The error of a call that names another codec than the one agreed on in join(); `agreed` may be null.
-/// Names the tensors of a slice of parameters that a codec could not encode, since a value is beyond its
-/// range.
-Error notEncoded(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count, const Error& why);
 Error codecNotAgreed(std::string_view asked, const Codec* agreed);
 
 /// Counts a refused slice by its reason, if it is one of those with a counter.

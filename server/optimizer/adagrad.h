@@ -27,7 +27,8 @@ struct Adagrad {
   }
 
   std::vector<Slot> slots() const {
-    return {{.name = "sum", .initialValue = static_cast<float>(initialAccumulatorValue), .isSquare = true}};
+    return {
+        {.name = "sum", .initialValue = static_cast<float>(initialAccumulatorValue), .nonNegative = true}};
   }
 
   struct Step {

@@ -61,8 +61,8 @@ struct AdamBase {
   }
 
   std::vector<Slot> slots() const {
-    std::vector<Slot> slots{{"exp_avg"}, {.name = "exp_avg_sq", .isSquare = true}};
-    if (amsgrad) slots.push_back({.name = "max_exp_avg_sq", .isSquare = true});
+    std::vector<Slot> slots{{"exp_avg"}, {.name = "exp_avg_sq", .nonNegative = true}};
+    if (amsgrad) slots.push_back({.name = "max_exp_avg_sq", .nonNegative = true});
     return slots;
   }
 

@@ -52,8 +52,8 @@ struct OptionProblem {
 struct Slot {
   std::string_view name;  ///< as in LibTorch; used in checkpoints
   float initialValue = 0.f;
-  bool perRow = false;    ///< one per row of an embedding table instead of one per weight
-  bool isSquare = false;  ///< never negative: the optimizer takes its square root
+  bool perRow = false;       ///< one per row of an embedding table instead of one per weight
+  bool nonNegative = false;  ///< never negative: the optimizer takes its square root
 };
 
 /// Inputs of an optimizer step besides the gradient. Without `pushed` the optimizer's own options and

@@ -30,7 +30,7 @@ struct Rmsprop {
   }
 
   std::vector<Slot> slots() const {
-    std::vector<Slot> slots{{.name = "square_avg", .isSquare = true}};
+    std::vector<Slot> slots{{.name = "square_avg", .nonNegative = true}};
     if (momentum > 0) slots.push_back({"momentum_buffer"});
     if (centered) slots.push_back({"grad_avg"});
     return slots;

@@ -105,8 +105,7 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
         if (!answer.ok()) return answer.error();
         const DType dtype = model_->store->shard(request.shard).range().dtype;
         auto sent = encoded(answer->view, codec ? codec : codecOf(dtype));
-        if (!sent.ok())
-          return notEncoded(*model_, request.shard, request.offset, request.count, sent.error());
+        if (!sent.ok()) return inTensors(*model_, request.shard, request.offset, request.count, sent.error());
         return PulledSlice{answer->version, sent->bytes, std::move(sent->owner)};
       });
 }

@@ -31,7 +31,7 @@ Status StatePulls::check(const StateRequest& request) const {
   if (request.count > 0 || request.shard >= model_->store->shardCount()) {
     PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, request.shard, request.offset, request.count));
   }
-  if (dropped_ && pull_ == request.pull && shard_ == request.shard) {
+  if (request.count > 0 && dropped_ && pull_ == request.pull && shard_ == request.shard) {
     return {ErrorCode::deadlineExceeded,
             fmt::format(
                 "pull {} of the state of shard {} has been idle for limits.pull_timeout_ms ({}): restart it",
@@ -50,6 +50,7 @@ kj::Promise<Result<StateSlice>> StatePulls::pull(const StateRequest& request) {
   asked_ = loop_.now();
   if (request.count == 0) {
     copy_ = nullptr;
+    dropped_ = false;
     const Version version = shard.version();
     return Result<StateSlice>(
         StateSlice{version, version.value - shard.stateSince().value, std::move(names), {}, {}});
@@ -69,7 +70,7 @@ kj::Promise<Result<StateSlice>> StatePulls::pull(const StateRequest& request) {
         const Copy& from = **copied;
         const auto named = std::ranges::find(names, request.state);
         const size_t plane = request.state.empty() ? 0 : static_cast<size_t>(named - names.begin()) + 1;
-        const auto values = std::span(from.planes[plane]).subspan(request.offset, request.count);
+        const std::span<const float> values(from.planes[plane].get() + request.offset, request.count);
         return StateSlice{from.version, from.steps, std::move(names), values, *copied};
       });
 }
@@ -88,13 +89,15 @@ kj::Promise<StatePulls::Copied> StatePulls::copy(uint32_t index) {
   auto taken = budget.tryTake(bytes);
   kj::Promise<ByteBudget::Lease> room = taken ? std::move(*taken) : budget.take(bytes);
   return room.then([this, index, planes, &shard](ByteBudget::Lease lease) {
+    auto copy = std::make_shared<Copy>();
+    copy->room = std::move(lease);
+    for (size_t i = 0; i < planes; i++) {
+      copy->planes.push_back(std::make_unique_for_overwrite<float[]>(shard.range().count));
+    }
     return shard.lock().acquire().then(
-        [this, index, planes, &shard, lease = std::move(lease)](ShardLock::Guard guard) mutable {
-          auto made = std::make_shared<Copy>();
-          made->room = std::move(lease);
+        [this, index, &shard, made = std::move(copy)](ShardLock::Guard guard) mutable {
           made->version = shard.version();
           made->steps = made->version.value - shard.stateSince().value;
-          made->planes.assign(planes, std::vector<float>(shard.range().count));
           return copyFrom(index, std::move(made), 0, 0).attach(kj::mv(guard));
         });
   });
@@ -120,7 +123,7 @@ kj::Promise<StatePulls::Copied> StatePulls::copyFrom(uint32_t index, std::shared
       .then([this, index, copy = std::move(copy), plane,
              offset](Result<ReadView> view) mutable -> kj::Promise<Copied> {
         if (!view.ok()) return Copied(view.error());
-        std::memcpy(copy->planes[plane].data() + offset, view->values.data(), view->values.size_bytes());
+        std::memcpy(copy->planes[plane].get() + offset, view->values.data(), view->values.size_bytes());
         const uint64_t next = offset + view->values.size();
         return copyFrom(index, std::move(copy), plane, next);
       });

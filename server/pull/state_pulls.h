@@ -51,7 +51,7 @@ class StatePulls {
   struct Copy {
     Version version;
     uint64_t steps = 0;
-    std::vector<std::vector<float>> planes;  // the values, then the optimizer's slots in order
+    std::vector<std::unique_ptr<float[]>> planes;  // the values, then the optimizer's slots in order
     ByteBudget::Lease room;
   };
   using Copied = Result<std::shared_ptr<const Copy>>;

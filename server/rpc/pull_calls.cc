@@ -156,18 +156,20 @@ kj::Promise<void> PullCalls::pullState(StateContext context) {
                              params.getOffset(), params.getCount()};
   context.releaseParams();
   if (auto status = mayPull(states_->check(request)); !status.ok()) return refuse(context, status.error());
-  auto answering = states_->pull(request).then([this, context](Result<StateSlice> slice) mutable {
-    if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
-    auto results = context.getResults();
-    auto out = results.initSlice();
-    out.setVersion(slice->version.value);
-    out.setSteps(slice->steps);
-    auto states = out.initStates(static_cast<kj::uint>(slice->states.size()));
-    for (kj::uint i = 0; i < states.size(); i++) states.set(i, slice->states[i].c_str());
-    if (slice->values.empty()) return;
-    connection_->pin(slice->values.data(), std::move(slice->owner));
-    out.adoptValues(wire::referenceBytes(results, std::as_bytes(slice->values)));
-  });
+  auto answering =
+      states_->pull(request).then([this, context, pull = request.pull](Result<StateSlice> slice) mutable {
+        if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
+        auto results = context.getResults();
+        auto out = results.initSlice();
+        out.setVersion(slice->version.value);
+        out.setPull(pull);
+        out.setSteps(slice->steps);
+        auto states = out.initStates(static_cast<kj::uint>(slice->states.size()));
+        for (kj::uint i = 0; i < states.size(); i++) states.set(i, slice->states[i].c_str());
+        if (slice->values.empty()) return;
+        connection_->pin(slice->values.data(), std::move(slice->owner));
+        out.adoptValues(wire::referenceBytes(results, std::as_bytes(slice->values)));
+      });
   return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));
 }
 

@@ -143,12 +143,13 @@ kj::Promise<Status> TrainerService::restored(const std::vector<uint64_t>& steps)
   if (Status may = mayTrain(); !may.ok()) return may;
   auto state = incoming_.take(steps);
   if (!state.ok()) return state.status();
+  const Step newest{std::ranges::max(steps)};
   auto shared = std::make_shared<const ModelState>(*std::move(state));
-  return control_.run([session = session_, shared](Coordinator& coordinator, ParameterHost& host) {
+  return control_.run([session = session_, newest, shared = std::move(shared)](Coordinator& coordinator,
+                                                                               ParameterHost& host) {
     return host.restore(shared, coordinator.departed())
-        .then([&coordinator, session, shared](Status restored) {
-          const auto steps = std::ranges::max(shared->shards, {}, &ModelState::OfShard::steps).steps;
-          if (restored.ok()) coordinator.restored(session, Step{steps});
+        .then([&coordinator, session, newest](Status restored) {
+          if (restored.ok()) coordinator.restored(session, newest);
           return restored;
         });
   });

@@ -229,12 +229,12 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, ConstArenaValue
   request.setOffset(slice.offset);
   const auto sent = inDtypeOf(slice, values);
   if (!sent.ok()) return sent.status();
+  if (sent->owner) connection_.stream().pin(sent->bytes.data(), sent->owner);
   request.adoptValues(
       wire::referenceBytes(static_cast<schema::Trainer::InitializeParams::Builder&>(request), sent->bytes));
-  return request.send().then(
-      [owner = sent->owner](capnp::Response<schema::Trainer::InitializeResults> answer) {
-        return wire::readStatus(answer.getStatus());
-      });
+  return request.send().then([](capnp::Response<schema::Trainer::InitializeResults> answer) {
+    return wire::readStatus(answer.getStatus());
+  });
 }
 
 kj::Promise<Result<PushInfo>> Channel::initializeModel(ConstArenaValues values, Step step) {
@@ -265,7 +265,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(ArenaValues destination, bool onDevi
       return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
     }
     const auto start = Clock::now();
-    const auto way = transports_.choose(onDevice, terms_.hasHalves());
+    const auto way = transports_.choose(onDevice, terms_.hasSixteenBitShards());
     if (!way.ok()) return Result<PullInfo>(way.error());
     auto info = kj::heap<PullInfo>();
     info->versions.resize(terms_.blockCount(), kUnread);
@@ -378,7 +378,7 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
           return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
         }
         const auto start = Clock::now();
-        const auto way = transports_.choose(request.onDevice, terms_.hasHalves());
+        const auto way = transports_.choose(request.onDevice, terms_.hasSixteenBitShards());
         if (!way.ok()) return Result<PushInfo>(way.error());
         const auto info = std::make_shared<PushInfo>();
         info->versions.resize(terms_.blockCount());

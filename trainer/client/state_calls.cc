@@ -18,7 +18,10 @@ using StateAnswer = capnp::Response<schema::StateResult>;
 using States = Result<std::vector<std::string>>;
 
 constexpr uint32_t kStateWindow = 4;  // slices in flight
-constexpr uint64_t kStatePull = 1;    // a request without values ends the previous pull
+// A request without values ends the previous pull. Pulls of parameters have smaller numbers, so that their
+// values are distinct in MessageTransport.
+constexpr uint64_t kStatePull = uint64_t{1} << 63;
+constexpr uint32_t kStatesMax = 16;  // of an optimizer
 constexpr size_t kStateNameBytesMax = 64;
 
 /// One slice of the values (`state` empty) or of a state.
@@ -64,6 +67,10 @@ kj::Promise<States> statesOf(DaemonConnection& connection, ShardId shard) {
     std::vector<std::string> names;
     for (const auto name : answer.getSlice().getStates()) {
       names.push_back(printable(wire::textIn(name), kStateNameBytesMax));
+      const bool known = std::ranges::count(names, names.back()) > 1;
+      if (known || names.back().empty() || names.size() > kStatesMax) {
+        return Error{ErrorCode::protocolMismatch, "the daemon names states that no optimizer has"};
+      }
     }
     return names;
   });
@@ -164,6 +171,7 @@ kj::Promise<Result<OptimizerState>> fetchState(DaemonConnection& connection, con
   using Fetched = Result<OptimizerState>;
   return connection.call([&]() -> kj::Promise<Fetched> {
     if (Status may = mayExchange(connection, terms); !may.ok()) return Fetched(may.error());
+    if (terms.plan.shards.empty()) return Fetched(OptimizerState{.arrays = {{"", {}}}});
     auto fetch = std::make_shared<Fetch>(Fetch{connection, terms, {}});
     fetch->state.versions.resize(terms.plan.shards.size());
     fetch->state.steps.resize(terms.plan.shards.size());

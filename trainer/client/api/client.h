@@ -483,7 +483,8 @@ class Client {
 
   /// Starts to push one gradient, float32 or native. `step` starts at 1 and rises with every push. `behind`:
   /// the number of samples, and of steps under a policy with local steps. `basis`: PullInfo::versions of the
-  /// values that the gradient was computed from; missing shards count from version 0. Several pushes may be
+  /// values that the gradient was computed from; missing shards count from version 0, which is
+  /// dropped (stale) after a trainer has restored a state. Several pushes may be
   /// in progress: they reach each shard in the order of these calls. `rows`: with the gradients of its rows;
   /// null: the gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed.
   /// Over several connections a push is sent when the previous ones are answered and some thread is within a

@@ -48,7 +48,7 @@ struct SessionTerms {
   ModelRules rules;
 
   /// Whether a shard has a 16-bit dtype.
-  bool hasHalves() const {
+  bool hasSixteenBitShards() const {
     return std::ranges::any_of(plan.shards,
                                [](const ShardRange& shard) { return shard.dtype != DType::f32; });
   }

@@ -15,7 +15,7 @@ Transports::Transports(DaemonConnection& connection, Transport wanted, int cudaD
       cudaDevice_(cudaDevice),
       messages_(connection),
       messageRows_(connection, messages_),
-      halves_(messages_),
+      sixteenBit_(messages_),
       host_{&messages_, &messages_} {}
 
 void Transports::prefer(std::unique_ptr<SliceTransport> transport) {
@@ -33,14 +33,14 @@ void Transports::useDeltas(const Codec& codec) { prefer(std::make_unique<DeltaTr
 kj::Promise<SlicePushed> Transports::Way::push(const PushRequest& push, const Slice& slice) const {
   const ConstArenaValues values = push.gradient.part(slice.arena, slice.count, slice.nativeAt);
   if (slice.dtype == DType::f32) return slices_.push->push(push, slice, {values.floats(), nullptr});
-  return halves_.push(*halfSlices_.push, copier_, push, slice, values);
+  return sixteenBit_.push(*float32Host_.push, copier_, push, slice, values);
 }
 
 kj::Promise<Result<SlicePulled>> Transports::Way::pull(uint64_t pull, const Slice& slice,
                                                        ArenaValues destination) const {
   const ArenaValues into = destination.part(slice.arena, slice.count, slice.nativeAt);
   if (slice.dtype == DType::f32) return slices_.pull->pull(pull, slice, into.floats());
-  return halves_.pull(*halfSlices_.pull, copier_, pull, slice, into);
+  return sixteenBit_.pull(*float32Host_.pull, copier_, pull, slice, into);
 }
 
 Status Transports::stageOnHost() {
@@ -50,11 +50,11 @@ Status Transports::stageOnHost() {
   return {};
 }
 
-Result<Transports::Way> Transports::choose(bool onDevice, bool halves) {
-  if (!onDevice) return Way(host_, halves_, host_, nullptr);
-  if (!rings_ || halves) PSD_RETURN_IF_ERROR(stageOnHost());
+Result<Transports::Way> Transports::choose(bool onDevice, bool sixteenBit) {
+  if (!onDevice) return Way(host_, sixteenBit_, host_, nullptr);
+  if (!rings_ || sixteenBit) PSD_RETURN_IF_ERROR(stageOnHost());
   SliceTransport* const slices = rings_ ? rings_.get() : hostStaged_.get();
-  return Way({slices, slices}, halves_, host_, hostStaged_ ? &hostStaged_->copier() : nullptr);
+  return Way({slices, slices}, sixteenBit_, host_, hostStaged_ ? &hostStaged_->copier() : nullptr);
 }
 
 bool Transports::shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const {
@@ -154,6 +154,7 @@ kj::Promise<Status> Transports::openHostRing(const RingSizes& dense, const RowRi
 }
 
 kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const SessionTerms& terms) {
+  if (terms.hasSixteenBitShards()) offer.model = nullptr;  // it has float32 values
   KJ_IF_MAYBE (memory, offer.model) {
     return memory->getFd().then([this, places = offer.places, &terms](kj::Maybe<int> fd) -> Status {
       auto opened = SharedModel::open(fd.orDefault(-1), places, terms.plan);
@@ -175,6 +176,7 @@ void Transports::close(const Error& why) {
   for (const auto& transport : others_) transport->close(why);
   if (rings_) rings_->close(why);
   if (hostStaged_) hostStaged_->close(why);
+  sixteenBit_.close(why);
   if (ringRows_) ringRows_->close();
 }
 

@@ -7,13 +7,13 @@
 #include "trainer/client/api/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
-#include "trainer/client/transport/half_slices.h"
 #include "trainer/client/transport/host_staged_transport.h"
 #include "trainer/client/transport/message_rows.h"
 #include "trainer/client/transport/message_transport.h"
 #include "trainer/client/transport/ring_rows.h"
 #include "trainer/client/transport/session_terms.h"
 #include "trainer/client/transport/shared_model.h"
+#include "trainer/client/transport/sixteen_bit_slices.h"
 #include "trainer/client/transport/slice_transport.h"
 
 namespace psd {
@@ -53,8 +53,8 @@ class Transports {
   /// The way of the values of one pull or push: `slices`, of float32, and that of 16-bit dtypes.
   class Way {
    public:
-    Way(const Choice& slices, HalfSlices& halves, const Choice& halfSlices, DeviceCopier* copier)
-        : slices_(slices), halves_(halves), halfSlices_(halfSlices), copier_(copier) {}
+    Way(const Choice& slices, SixteenBitSlices& sixteenBit, const Choice& float32Host, DeviceCopier* copier)
+        : slices_(slices), sixteenBit_(sixteenBit), float32Host_(float32Host), copier_(copier) {}
 
     /// As of SliceTransport, for the slice's elements of the whole arena.
     kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice) const;
@@ -64,13 +64,13 @@ class Transports {
 
    private:
     Choice slices_;
-    HalfSlices& halves_;
-    Choice halfSlices_;     // of their float32 values
+    SixteenBitSlices& sixteenBit_;
+    Choice float32Host_;    // of their float32 values
     DeviceCopier* copier_;  // null: the values are in host memory
   };
   /// For values in host memory, or in the client's CUDA device; an error if that device cannot be used.
-  /// `halves`: whether some have a 16-bit dtype.
-  Result<Way> choose(bool onDevice, bool halves);
+  /// `sixteenBit`: whether some have a 16-bit dtype.
+  Result<Way> choose(bool onDevice, bool sixteenBit);
 
   /// The daemon's parameters in this process; null if they must be pulled.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
@@ -113,7 +113,7 @@ class Transports {
   MessageRows messageRows_;
   std::unique_ptr<RingRows> ringRows_;  // null: rows go in messages
   std::vector<std::unique_ptr<SliceTransport>> others_;
-  HalfSlices halves_;
+  SixteenBitSlices sixteenBit_;
   Choice host_;
   std::unique_ptr<SliceTransport> rings_;            // of devices; null where the daemon shares none
   std::unique_ptr<HostStagedTransport> hostStaged_;  // created on first use

@@ -29,6 +29,8 @@ def encode(entries: Mapping[str, Entry]) -> bytes:
     header: dict[str, Any] = {}
     end = 0
     for name, (dtype, shape, values) in entries.items():
+        if name == "__metadata__":
+            raise InvalidArgument("a buffer has the name __metadata__, under which safetensors files keep their metadata: rename it")
         begin, end = end, end + len(values)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InvalidArgument
+
 ORDER = ("f32", "bf16", "f16")
 """In which a model's tensors are ordered, so that the daemon needs few shards."""
 _BYTES = {"f32": 4, "bf16": 2, "f16": 2}
@@ -23,9 +25,12 @@ def is_native(flat: Any) -> bool:
     return str(getattr(flat, "dtype", "")).removeprefix("torch.") == "uint8"
 
 
-def as_float32(flat: Any) -> Any:
-    """A flat array as the client takes it: a native one as float32 of the same bytes."""
+def as_float32(flat: Any, size: int) -> Any:
+    """A flat array as the client takes it: a native one as float32 of the same bytes. `size`: the elements of a model that
+    has native arrays, which a float32 one has, too; 0: another model."""
     if not is_native(flat):
+        if size > 0 and np.shape(flat) not in ((size,), (0,)):
+            raise InvalidArgument(f"an array has the shape {np.shape(flat)}; the model's have uint8, from Model.zeros(), or {size} float32 elements")
         return flat
     return flat.view(np.float32 if isinstance(flat, np.ndarray) else _torch_type(flat, "float32"))
 

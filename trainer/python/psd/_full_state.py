@@ -64,7 +64,7 @@ def state_of(optimizer: ServesState, fetched: State) -> dict[int, dict[str, torc
     """The fetched state by the number of the parameter in `param_groups`. A parameter whose shards differ in their steps
     has the highest."""
     views = {name: _views(optimizer, array) for name, array in fetched.state.items()}
-    kept = '"adagrad"' in optimizer._info.optimizer  # torch.optim.Adagrad has a state before its first step
+    kept = json.loads(optimizer._info.optimizer)["type"] == "adagrad"  # torch.optim.Adagrad has a state before its first step
     result: dict[int, dict[str, torch.Tensor]] = {}
     for number, key in _numbered(optimizer).items():
         begin, size = optimizer._slices[key]

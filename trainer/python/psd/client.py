@@ -98,6 +98,9 @@ class Model:
         """A hash of the model; trainers of one daemon must have models with the same signature."""
         return self._spec.signature()
 
+    def _flat(self, array: Any) -> Any:
+        return _dtypes.as_float32(array, 0 if self.is_float32 else self.size)
+
     @property
     def is_float32(self) -> bool:
         """Whether all tensors are float32."""
@@ -270,7 +273,7 @@ class Client:
         world_size = _environment_int("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
         try:
-            self.info = self._client.join(spec, _dtypes.as_float32(initial), _arguments.count("rank", rank or 0), rank is None,
+            self.info = self._client.join(spec, model._flat(initial), _arguments.count("rank", rank or 0), rank is None,
                                           _arguments.count("world_size", world_size or 0))
         except RankTaken as error:
             for other in list(_joined):
@@ -310,7 +313,7 @@ class Client:
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
         """Fills the flat array `into` with the parameters, and `rows` with the values of their rows."""
         self._check_model("a pull")
-        info = self._client.pull(_dtypes.as_float32(into), _rows(rows))
+        info = self._client.pull(self._flat(into), _rows(rows))
         self.versions = info.versions
         return info
 
@@ -318,7 +321,7 @@ class Client:
         """Starts a pull. The `versions` in its result are the basis of gradients that are computed from the pulled
         values."""
         self._check_model("a pull")
-        return self._client.begin_pull(_dtypes.as_float32(into), _rows(rows))
+        return self._client.begin_pull(self._flat(into), _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
              rows: _psd.Rows | None = None, local_steps: int = 0, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PushInfo:
@@ -327,21 +330,21 @@ class Client:
         steps in the difference. `hyperparameters`: of the optimizer's step, where info.takes_hyperparameters; None: the
         daemon's."""
         self._check_model("a push")
-        return self._client.push(_dtypes.as_float32(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
+        return self._client.push(self._flat(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0,
                    hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PendingPush:
         """Starts a push; the caller must not change the arrays until it has been answered."""
         self._check_model("a push")
-        return self._client.begin_push(_dtypes.as_float32(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
+        return self._client.begin_push(self._flat(gradient), *self._push_terms(samples, basis, rows, local_steps), hyperparameters)
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None, hyperparameters: _psd.Hyperparameters | None = None) -> _psd.PartialPush:
         """Starts a push of a gradient that is still being computed: ready(begin, count) marks elements as final, each
         once, including padding; finish() ends the push."""
         self._check_model("a push")
-        return self._client.partial_push(_dtypes.as_float32(gradient), _arguments.count("samples", samples), self._basis(basis), _rows(rows), hyperparameters)
+        return self._client.partial_push(self._flat(gradient), _arguments.count("samples", samples), self._basis(basis), _rows(rows), hyperparameters)
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy that ends local steps early (info.ends_early): a call that is done when the round that started
@@ -497,6 +500,9 @@ class Client:
                     local_steps: int) -> tuple[int, list[int], _psd.Rows | None, int]:
         return (_arguments.count("samples", samples), self._basis(basis), _rows(rows),
                 _arguments.count("local_steps", local_steps))
+
+    def _flat(self, array: Any) -> Any:
+        return array if self.model is None else self.model._flat(array)
 
     def _check_model(self, what: str) -> None:
         if self.info is None:

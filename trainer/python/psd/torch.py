@@ -67,9 +67,10 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
 
     The optimizer's parameters that require a gradient at construction are the daemon's model, by name, shape and dtype:
     float32, bfloat16 or float16, in which values and gradients travel; the daemon's own are float32. On the CPU, or all
-    on one GPU, they become views of one flat array, and so do their gradients, so nothing is copied. Parameters on one GPU are transferred through memory of the daemon's GPUs if the daemon shares
-    it; parameters on several devices are copied through host memory. Parameters in shared memory, or in format
-    channels_last, keep their memory, and pulls are copied to them. The first trainer's values initialize the model;
+    on one GPU, they become views of one flat array, and so do their gradients, so nothing is copied. Parameters on one
+    GPU are transferred through memory of the daemon's GPUs if the daemon shares it; parameters on several devices are
+    copied through host memory. Parameters in shared memory, or in format channels_last, keep their memory, and pulls are
+    copied to them. The first trainer's values initialize the model;
     later trainers adopt the model's values, which the logger "psd" reports. Buffers, such as BatchNorm's running means,
     stay local to each trainer, unless `buffers` is "rank0".
 
@@ -87,8 +88,8 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         psd.Client; from torchrun's environment if None. `samples`: examples per gradient, by which rounds weigh it.
         `overlap`: each gradient is sent as soon as the backward pass has computed it, so it must not change afterwards:
         no second backward pass before step(), no clipping. `buffers`: "local", or "rank0": the daemon also serves the
-        module's persistent buffers, those of rank 0, which other trainers take when they join. `options`: of psd.Client; `device` defaults to that of the
-        parameters, and None makes parameters on a GPU be copied through host memory. If construction fails, the model
+        module's persistent buffers, those of rank 0, which other trainers take when they join. `options`: of psd.Client;
+        `device` defaults to that of the parameters, and None makes parameters on a GPU be copied through host memory. If construction fails, the model
         is unchanged, and the trainer has left the daemon."""
         self._script = ScriptOptimizer(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else None
         if model is None:

@@ -71,7 +71,8 @@ TEST_CASE("buffers: their names are none of the model's") {
 }
 
 TEST_CASE("buffers: a file of a model has them beside its tensors, all aligned, and returns them") {
-  const ModelSpec model{"m", {{"w", DType::f32, {3}}}};
+  const DType dtype = GENERATE(DType::f32, DType::bf16);
+  const ModelSpec model{"m", {{"w", dtype, {3}}}};
   const std::vector<float> values = {1, 2, 3};
   MemoryEnv env;
   const auto written = someBuffers();

@@ -1,4 +1,4 @@
-#include "trainer/client/transport/half_slices.h"
+#include "trainer/client/transport/sixteen_bit_slices.h"
 
 #include <cstring>
 #include <utility>
@@ -42,9 +42,9 @@ Result<HostBytes> inDtypeOf(const Slice& slice, ConstArenaValues values) {
   return HostBytes{bytesOf(slice, copy->values()), copy};
 }
 
-kj::Promise<SlicePushed> HalfSlices::push(SliceTransport& transport, DeviceCopier* copier,
-                                          const PushRequest& push, const Slice& slice,
-                                          ConstArenaValues values) {
+kj::Promise<SlicePushed> SixteenBitSlices::push(SliceTransport& transport, DeviceCopier* copier,
+                                                const PushRequest& push, const Slice& slice,
+                                                ConstArenaValues values) {
   std::shared_ptr<const Copy> staged;
   if (copier) {
     staged = std::make_shared<Copy>(slice, values.isNative());
@@ -67,27 +67,29 @@ kj::Promise<SlicePushed> HalfSlices::push(SliceTransport& transport, DeviceCopie
                                sent->owner ? std::move(sent->owner) : std::move(staged));
 }
 
-kj::Promise<Result<SlicePulled>> HalfSlices::pull(SliceTransport& transport, DeviceCopier* copier,
-                                                  uint64_t pull, const Slice& slice, ArenaValues into) {
+kj::Promise<Result<SlicePulled>> SixteenBitSlices::pull(SliceTransport& transport, DeviceCopier* copier,
+                                                        uint64_t pull, const Slice& slice, ArenaValues into) {
   if (!copier) return pullToHost(transport, pull, slice, into);
   const auto staged = std::make_shared<Copy>(slice, into.isNative());
   return pullToHost(transport, pull, slice, staged->values())
-      .then([copier, slice, into, staged](Result<SlicePulled> pulled) -> Result<SlicePulled> {
+      .then([this, copier, slice, into, staged](Result<SlicePulled> pulled) -> Result<SlicePulled> {
         if (!pulled.ok()) return pulled;
+        if (closed_) return *closed_;
         PSD_RETURN_IF_ERROR(copier->copy(into.data(), staged->values().data(), sizeOf(slice, into)));
         return pulled;
       });
 }
 
-kj::Promise<Result<SlicePulled>> HalfSlices::pullToHost(SliceTransport& transport, uint64_t pull,
-                                                        const Slice& slice, ArenaValues into) {
+kj::Promise<Result<SlicePulled>> SixteenBitSlices::pullToHost(SliceTransport& transport, uint64_t pull,
+                                                              const Slice& slice, ArenaValues into) {
   const Codec& codec = *codecOf(slice.dtype);
   if (transport.encodes()) {
     if (!into.isNative()) return transport.pull(pull, slice, into.floats());
     const auto wide = std::make_shared<Copy>(slice, false);
     return transport.pull(pull, slice, wide->values().floats())
-        .then([&codec, into, wide](Result<SlicePulled> pulled) -> Result<SlicePulled> {
+        .then([this, &codec, into, wide](Result<SlicePulled> pulled) -> Result<SlicePulled> {
           if (!pulled.ok()) return pulled;
+          if (closed_) return *closed_;
           PSD_RETURN_IF_ERROR(codec.encode(wide->values().floats(), 0, into.data()));
           return pulled;
         });

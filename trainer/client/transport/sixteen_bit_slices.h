@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "trainer/client/api/arena_values.h"
@@ -11,10 +12,10 @@ namespace psd {
 
 /// Transfers slices of shards whose dtype has 16 bits: in messages, in that dtype, or through the transport
 /// of a codec, which takes float32. Belongs to the connection's event loop.
-class HalfSlices {
+class SixteenBitSlices {
  public:
   /// `messages` outlives this object.
-  explicit HalfSlices(MessageTransport& messages) : messages_(messages) {}
+  explicit SixteenBitSlices(MessageTransport& messages) : messages_(messages) {}
 
   /// Pushes a slice's values. `transport`: that of float32 values in host memory. `copier`: if not null, the
   /// values are in its device's memory. As SliceTransport::push() otherwise.
@@ -23,12 +24,15 @@ class HalfSlices {
   /// Pulls a slice; the parameters are those of push().
   kj::Promise<Result<SlicePulled>> pull(SliceTransport& transport, DeviceCopier* copier, uint64_t pull,
                                         const Slice& slice, ArenaValues into);
+  /// See SliceTransport.
+  void close(const Error& why) { closed_ = why; }
 
  private:
   kj::Promise<Result<SlicePulled>> pullToHost(SliceTransport& transport, uint64_t pull, const Slice& slice,
                                               ArenaValues into);
 
   MessageTransport& messages_;
+  std::optional<Error> closed_;
 };
 
 /// Host memory with the bytes of values, which start at `bytes`. A value type.
