@@ -325,7 +325,7 @@ print(faults())
         wrong = [
             (lambda: torch.optim.lr_scheduler.StepLR(optimizer, 1), psd.InvalidArgument, "configuration"),
             (lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}), psd.InvalidArgument, "whole model"),
-            (lambda: optimizer.load_state_dict({"state": {0: {}}}), psd.InvalidArgument, "configuration's \"durability\" keeps"),
+            (lambda: optimizer.load_state_dict({"state": {0: {}}}), psd.InvalidArgument, "other parameter groups"),
             (lambda: psd.torch.Optimizer(nn.Linear(2, 2).half(), "tcp://localhost:1"), psd.InvalidArgument, "'weight' is torch.float16"),
             (lambda: pickle.dumps(optimizer), TypeError, "cannot be pickled"),
             (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),

@@ -310,9 +310,13 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         must not have begun: rank 0 brings them, and the others wait for it. Load the module first. Without a state it logs
         a warning if the daemon's model is of an earlier version than the state_dict(), and fails if that is of no update."""
         groups = state_dict.get("param_groups", [])
-        if self._script is not None and [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in self._groups]:
+        full = _full_state.is_full(state_dict)
+        if (full or self._script is not None) and [len(group.get("params", ())) for group in groups] != [
+                len(group["params"]) for group in self._groups]:
             raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
-        if _full_state.is_full(state_dict) or ("psd" not in state_dict and self._loads.pending and not any(self.client.versions)):
+        # torch.optim.SGD without a momentum has no state.
+        stateless = self._script is not None and "psd" not in state_dict and self._loads.pending and not any(self.client.versions)
+        if full or stateless:
             self._restore_state(state_dict)
         if self._script is None:
             return
