@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -14,6 +15,7 @@ namespace {
 
 using testing::LocalServer;
 using testing::RawTrainer;
+using testing::turnUntil;
 using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kShards = 2;
@@ -138,6 +140,32 @@ TEST_CASE("Restore: values, state and steps of all shards are replaced at once")
     CHECK(pulled.steps == 0);
     CHECK(pulled.values.front() == 8);
   }
+}
+
+TEST_CASE(
+    "Restore: a pull of the state that was not continued is dropped, and the next one begins with a request "
+    "for no values") {
+  Json settings = configOf();
+  settings["limits"] = {{"pull_timeout_ms", 50}};
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.initializeZeros();
+  const auto pull = [&](uint64_t offset, uint64_t count) {
+    auto request = trainer.session().pullStateRequest();
+    request.setPull(1);
+    request.setOffset(offset);
+    request.setCount(count);
+    auto answer = trainer.peer().wait(request.send().dropPipeline());
+    return answer.isError() ? testing::statusFrom(answer.getError()) : Status();
+  };
+  PSD_REQUIRE_OK(pull(0, 16));
+  turnUntil(io, [&] { return server.status()["snapshot_bytes"] == 0; });
+  const Status late = pull(16, 16);
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == ErrorCode::deadlineExceeded);
+  PSD_REQUIRE_OK(pull(0, 0));
+  CHECK(pull(0, 16).ok());
 }
 
 TEST_CASE("Restore: what a trainer sends is checked") {

@@ -1,7 +1,9 @@
 """Tensors of bfloat16 and float16: values and gradients travel in the dtype, the daemon computes with float32."""
 
 import json
+import unittest
 
+import etcd
 import numpy as np
 import processes
 import torch
@@ -280,6 +282,85 @@ class PythonPrecision(processes.ProcessTest):
         for key, value in model.named_parameters():
             wanted = (before[key].float() - np.float32(0.1) * np.float32(0.25)).to(value.dtype)
             self.assertTrue(torch.equal(value.detach(), wanted), key)
+
+    def counting(self):
+        """A model whose cut for two daemons is within its tensors of 16 bits, and its initial values."""
+        model = psd.Model("mixed", {"a": (48,), "b": (96, 16), "c": (5,)}, dtypes={"b": "bf16", "c": "f16"})
+        return model, model.flatten({name: np.linspace(-1, 1, int(np.prod(shape))).reshape(shape) for name, shape in model.shapes.items()})
+
+    def steps(self, client, model, count):
+        """Pushes of ones; the exact values after them in each dtype, if `count` is all that was pushed."""
+        for _ in range(count):
+            client.push(model.flatten({name: np.ones(shape) for name, shape in model.shapes.items()}), basis=[])
+
+    def assert_trained(self, client, model, initial, count):
+        pulled = model.zeros()
+        client.pull(pulled)
+        for (name, view), start in zip(model.views(pulled).items(), model.views(initial).values()):
+            wanted = torch.from_numpy(start.astype(np.float32))
+            for _ in range(count):
+                wanted = wanted - np.float32(0.1)
+            kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[model.dtypes[name]]
+            self.assertTrue(torch.equal(torch.from_numpy(view.astype(np.float32)), wanted.to(kind).float()), name)
+
+    def test_move(self):
+        """To two daemons, whose cut is within a tensor of 16 bits, and back to one."""
+        def serving(name, count):
+            addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
+            several = {"daemons": addresses} if count > 1 else {}
+            return [self.serve(listen=(address,), **several, **({"index": i} if several else {})) for i, address in enumerate(addresses)]
+
+        daemons, (model, initial) = serving("a", 1), self.counting()
+        client = self.close_later(psd.Client(daemons[0].address))
+        client.join(model, initial, 0, 1)
+        self.steps(client, model, 3)
+        for name, count in (("b", 2), ("c", 1)):
+            others = serving(name, count)
+            move = self.start_psd("move", "--server", daemons[0].address, "--to", others[0].address)
+            into = model.zeros()
+
+            def moved(move=move, into=into):
+                client.pull(into)  # the trainer quiesces
+                client.push(model.zeros())
+                return not move.runs()
+
+            processes.until("the model has moved", moved)
+            self.assert_ends(move)
+            self.assert_trained(client, model, initial, 3)
+            daemons = others
+
+    @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+    def test_standby(self):
+        store = etcd.Etcd(self)
+        both = [self.unix_address("a.sock"), self.unix_address("b.sock")]
+        settings = {"engine": {"endpoints": store.endpoints, "prefix": "/psd/test"}, "replication": {"silence_ms": 1000, "alone_ms": 20_000}}
+        primary = self.serve(listen=(both[0],), **settings)
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
+        model, initial = self.counting()
+        client = self.close_later(psd.Client(both))
+        client.join(model, initial, 0, 1)
+        self.steps(client, model, 2)
+        self.serve(listen=(both[1],), **settings)
+        primary.until_in_sync()
+        self.steps(client, model, 2)
+        primary.kill()
+        self.assert_trained(client, model, initial, 4)
+
+    def test_diloco_with_deltas(self):
+        """Differences to the values pulled last are of float32 values, for parameters of each dtype."""
+        daemon = self.daemon(policy="diloco", policy__period=2, policy__deltas="e3m0", optimizer='{"type":"sgd","lr":1.0}')
+        model = net()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        learner = self.close_later(psd.torch.DiLoCo(model, inner, daemon.address))
+        losses = []
+        for step in range(20):
+            inner.zero_grad()
+            loss = loss_of(model, step % 4)
+            loss.backward()
+            inner.step()
+            losses.append(loss.item())
+        self.assertEqual((learner.rounds, learner.late), (10, 0))
+        self.assertLess(sum(losses[-4:]), 0.9 * sum(losses[:4]))
 
     def test_diloco_pushes_no_rounding(self):
         """Steps of rate zero leave the daemon's float32 values as they are, although the module's are rounded."""
