@@ -108,10 +108,10 @@ class Sent final : public Pending<PushInfo>::Impl {
 /// A push in flight; its slices are sent as they are covered, and its rows when it is finished.
 class LocalClient::Sending final : public PartialPush {
  public:
-  Sending(LocalClient& client, Step step, std::span<const float> gradient, GradientInfo behind,
+  Sending(LocalClient& client, Step step, ConstArenaValues gradient, GradientInfo behind,
           const std::vector<Version>& basis, const RowBatch* rows)
       : client_(client),
-        gradient_(gradient),
+        gradient_(gradient.floats()),
         rows_(rows),
         head_{.step = step,
               .samples = behind.samples,
@@ -217,7 +217,7 @@ std::vector<RowSlice> LocalClient::cut(const RowBatch* rows) const {
 }
 
 Result<JoinInfo> LocalClient::join(const Membership& membership, const ModelSpec& model,
-                                   const std::function<std::span<const float>()>& initialValues) {
+                                   const std::function<ConstArenaValues()>& initialValues) {
   JoinService::Request request{.candidate = {.rank = membership.rank,
                                              .worldSize = membership.worldSize,
                                              .host = hostName(),
@@ -238,7 +238,7 @@ Result<JoinInfo> LocalClient::join(const Membership& membership, const ModelSpec
   });
   PSD_ASSIGN_OR_RETURN(const Role role, asked.get());
   if (role != Role::initialize) return info;
-  const std::span<const float> values = initialValues();
+  const std::span<const float> values = initialValues().floats();
   PSD_RETURN_IF_ERROR(checkSize(values.size()));
   auto brought = start<bool>([this, values](LocalSession& session) {
     return session.bringValues(slices_, values).then([](const Status& status) {
@@ -257,17 +257,17 @@ Result<JoinInfo> LocalClient::observe(const ModelSpec& model) {
   return info;
 }
 
-Pending<PullInfo> LocalClient::pull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> LocalClient::pull(ArenaValues destination, RowBatch* rows) {
   const bool rowsOnly = destination.empty() && rows != nullptr;
   if (Status size = checkSize(destination.size()); !size.ok() && !rowsOnly) {
     return pending(failed<PullInfo>(size.error()));
   }
   return pending(start<PullInfo>([this, destination, rows](LocalSession& session) {
-    return session.pull(slices_, destination, cut(rows), rows);
+    return session.pull(slices_, destination.floats(), cut(rows), rows);
   }));
 }
 
-Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, GradientInfo behind,
+Pending<PushInfo> LocalClient::push(Step step, ConstArenaValues gradient, GradientInfo behind,
                                     const std::vector<Version>& basis, const RowBatch* rows) {
   if (Status size = checkSize(gradient.size()); !size.ok()) return pending(failed<PushInfo>(size.error()));
   Sending sending(*this, step, gradient, behind, basis, rows);
@@ -275,9 +275,8 @@ Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, 
   return sending.finish();
 }
 
-std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const float> gradient,
-                                                    GradientInfo behind, const std::vector<Version>& basis,
-                                                    const RowBatch* rows) {
+std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
+                                                    const std::vector<Version>& basis, const RowBatch* rows) {
   return std::make_unique<Sending>(*this, step, gradient, behind, basis, rows);
 }
 

@@ -28,15 +28,15 @@ class LocalClient final : public Client, private SampleSource {
   ~LocalClient() override;
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override;
+                        const std::function<ConstArenaValues()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override {
     return RowBatch(tables_, static_cast<uint32_t>(rowShards_.size()));
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   SampleSource* sampleSource() override { return this; }

@@ -92,7 +92,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   kj::Promise<Status> bringValues(const std::vector<Slice>& slices, std::span<const float> values) {
     auto written = kj::heapArrayBuilder<kj::Promise<Status>>(slices.size());
     for (const Slice& slice : slices) {
-      written.add(trainer_->initialize(slice.shard.value, slice.offset, part(values, slice)));
+      written.add(trainer_->initialize(slice.shard.value, slice.offset, std::as_bytes(part(values, slice))));
     }
     return allOf(written.finish()).then([this](Status status) -> kj::Promise<Status> {
       if (!status.ok()) return status;

@@ -101,10 +101,10 @@ class GroupClient final : public FakeClient, private GradientAveraging {
   }
   ~GroupClient() override { daemon_.gone(rank_); }
 
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch*) override {
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch*) override {
     return daemon_.with([&](FakeDaemon& daemon) { return FakeClient(daemon).pull(destination, nullptr); });
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch*) override {
     return daemon_.with(
         [&](FakeDaemon& daemon) { return FakeClient(daemon).push(step, gradient, behind, basis, nullptr); });

@@ -86,7 +86,7 @@ TEST_CASE("eval --every continues until a signal, and each score is on the scree
   PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), out, false));
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
       if (++pulls == 3) std::raise(SIGTERM);
       return FakeClient::pull(destination, rows);
     }
@@ -123,7 +123,7 @@ TEST_CASE("eval --every ends when the daemon that it has scored is gone, and oth
   PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), trained, false));
   struct Ending : FakeClient {
     Ending(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
-    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
       if (daemon.version++ == daemon.failPushAtStep) return testing::ready<PullInfo>(daemon.failure);
       return FakeClient::pull(destination, rows);
     }
@@ -184,7 +184,7 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   // The signal comes in the middle of step 3.
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+    Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                            const std::vector<Version>& basis, const RowBatch* rows) override {
       if (step.value == 3) std::raise(SIGTERM);
       return FakeClient::push(step, gradient, behind, basis, rows);
@@ -203,7 +203,7 @@ TEST_CASE("a signal ends the wait for the final parameters like that for any oth
   FakeDaemon daemon;
   struct Interrupting : FakeClient {
     Interrupting(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
-    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
       if (daemon.steps.size() < kAllSteps) return FakeClient::pull(destination, rows);
       std::raise(SIGTERM);
       return testing::ready<PullInfo>(Error{ErrorCode::interrupted, "told to stop"});
@@ -261,7 +261,7 @@ TEST_CASE("final parameters that are not finite are an error, not a score") {
   FakeDaemon daemon;
   struct Overflowing : FakeClient {
     Overflowing(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
-    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
       if (daemon.steps.size() == kAllSteps) daemon.values[3] = std::numeric_limits<float>::quiet_NaN();
       return FakeClient::pull(destination, rows);
     }

@@ -127,10 +127,10 @@ class FakeClient : public Client, public Rounds, public SampleSource {
   explicit FakeClient(FakeDaemon& daemon) : daemon_(daemon) {}
 
   Result<JoinInfo> join(const Membership&, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override {
+                        const std::function<ConstArenaValues()>& initialValues) override {
     JoinInfo info{false, "fake", "cpu", 1, "0"};
     if (daemon_.values.empty()) {
-      const auto initial = initialValues();
+      const std::span<const float> initial = initialValues().floats();
       daemon_.values.assign(initial.begin(), initial.end());
       daemon_.modelSignature = model.signature();
       daemon_.tables = model.tables;
@@ -152,9 +152,9 @@ class FakeClient : public Client, public Rounds, public SampleSource {
 
   RowBatch makeRowBatch() const override { return RowBatch(daemon_.tables); }
 
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
-    std::copy(daemon_.values.begin(), daemon_.values.end(), destination.begin());
-    daemon_.destinations.push_back(destination.data());
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
+    std::copy(daemon_.values.begin(), daemon_.values.end(), destination.floats().begin());
+    daemon_.destinations.push_back(destination.floats().data());
     daemon_.pulledRows.push_back(rows ? rows->rowCount() : 0);
     PullInfo info{{Version{daemon_.version}}, 0.0};
     for (uint32_t table = 0; rows && table < rows->tableCount(); ++table) {
@@ -169,10 +169,10 @@ class FakeClient : public Client, public Rounds, public SampleSource {
                       daemon_.endedWaits);
   }
 
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override {
     if (step.value == daemon_.failPushAtStep) return answer(daemon_.failure);
-    if (!isFinite(gradient)) return answer(Error{ErrorCode::nonFinite, "refused"});
+    if (!isFinite(gradient.floats())) return answer(Error{ErrorCode::nonFinite, "refused"});
     for (uint32_t table = 0; rows && table < rows->tableCount(); ++table) {
       if (!isFinite(rows->gradients(table))) return answer(Error{ErrorCode::nonFinite, "refused"});
     }
@@ -188,14 +188,14 @@ class FakeClient : public Client, public Rounds, public SampleSource {
     }
     if (outcome == PushOutcome::applied) {
       for (size_t i = 0; i < gradient.size(); ++i) {
-        daemon_.values[i] -= daemon_.learningRate * gradient[i];
+        daemon_.values[i] -= daemon_.learningRate * gradient.floats()[i];
       }
       if (rows) apply(*rows);
     }
     return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0, outcome});
   }
 
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }

@@ -56,7 +56,7 @@ class FakeMovable final : public MovableClient, private Rounds, private SampleSo
   bool stayOnDevice() override { return daemons_.onDevice = daemons_.takesDevice; }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override {
+                        const std::function<ConstArenaValues()>& initialValues) override {
     if (daemons_.endedJoins > 0) {
       daemons_.endedJoins--;
       return waitEndedError();
@@ -81,18 +81,18 @@ class FakeMovable final : public MovableClient, private Rounds, private SampleSo
   RowBatch makeRowBatch() const override {
     return RowBatch(daemons_.daemon.tables, 1, nullptr, daemons_.count);
   }
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+  Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
     REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
     if (daemons_.pullFails) return ready<PullInfo>(*daemons_.pullFails);
     return client_.pull(destination, rows);
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, GradientInfo behind,
+  Pending<PushInfo> push(Step step, ConstArenaValues gradient, GradientInfo behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override {
     REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
     daemons_.basis = basis;
     return client_.push(step, gradient, behind, basis, rows);
   }
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, GradientInfo behind,
+  std::unique_ptr<PartialPush> beginPush(Step step, ConstArenaValues gradient, GradientInfo behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
   }

@@ -94,7 +94,7 @@ TEST_CASE("a watch that is stopped while it scores gives no partial score") {
 TEST_CASE("a watch ends with errors: of the daemon, and of the receiver of the reports") {
   struct Ending : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    Pending<PullInfo> pull(ArenaValues destination, RowBatch* rows) override {
       if (pulls++ == 0) return FakeClient::pull(destination, rows);
       return testing::ready<PullInfo>(Error{ErrorCode::unavailable, "the connection broke"});
     }
