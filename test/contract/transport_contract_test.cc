@@ -96,10 +96,10 @@ struct Rig : TransportRig {
     if (way.codec) {
       transports->useCodecs(std::make_shared<EncodedPushes>(terms.codec, terms.slices, 1), terms.pullCodec);
     }
-    const auto choice = transports->choose(way.onDevice);
+    const auto choice = transports->choose(way.onDevice, false);
     PSD_REQUIRE_OK(choice);
-    pushes = choice->push;
-    pulls = choice->pull;
+    pushes = choice->slices().push;
+    pulls = choice->slices().pull;
     initializeZeros();
   }
 
@@ -133,7 +133,7 @@ struct Rig : TransportRig {
   }
   /// `request` outlives the promise.
   kj::Promise<SlicePushed> push(const PushRequest& request, const Slice& slice) const {
-    return pushes->push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr});
+    return pushes->push(request, slice, {request.gradient.floats().subspan(slice.arena, slice.count), nullptr});
   }
   kj::Promise<Result<SlicePulled>> pull(uint64_t number, const Slice& slice, Values& into) const {
     return pulls->pull(number, slice, into.span().subspan(slice.arena, slice.count));
