@@ -130,7 +130,8 @@ class InitialValues(processes.ProcessTest):
         self.refuse(self.write("text.safetensors", "no header"))
         self.refuse(self.safetensors(**{"fc2.bias": ([11], [0.0] * 11)}), "tensor fc2.bias f32[10]: is fc2.bias f32[11] in")
         self.refuse(self.safetensors(**{"fc2.bias": ([10], [float("nan")] * 10)}), "tensor fc2.bias f32[10]: holds NaN or infinity in")
-        self.refuse(self.safetensors(**{"fc2.bias": ([10], "I16", bytes(20))}), "tensor fc2.bias f32[10]: is fc2.bias I16[10] in", "psd reads F32, BF16 and F16")
+        self.refuse(self.safetensors(**{"fc2.bias": ([10], "I16", bytes(20))}),
+                    "tensor fc2.bias f32[10]: is fc2.bias I16[10] in", "psd reads F32, BF16 and F16")
         write_safetensors(self.folder / "one.safetensors", {"fc1.bias": ([256], [0.0] * 256)})
         self.refuse(self.folder / "one.safetensors", "tensor fc1.weight f32[256,784]: not in")
 

@@ -70,14 +70,15 @@ class DiLoCo(Training, BufferCalls):
     the daemon makes an outer step from each learner's difference, and learners do not wait for each other. The training
     loop does not change: the optimizer's step() does all this.
 
-    The parameters of `model` that require a gradient at construction are the daemon's model, by name, shape and dtype:
-    float32, bfloat16 or float16; the learner keeps float32 values beside them. The first learner's values initialize the
-    model; later learners adopt the model's values, which the logger "psd" reports. An exchange pushes the parameters as
-    they are, even if code outside the optimizer has changed them: clipping of weights and constraints count as trained, which the logger reports once. Values of
-    load_state_dict() stay until the next step or sync(), for evaluation: it restores the learner's, logs a warning, and
-    a step without a closure does nothing else. Steps and exchanges are rejected after a parameter was frozen, unfrozen,
-    replaced, or has got another type or shape. Buffers, unless `buffers` is "rank0", and the inner optimizer's state stay local to each
-    learner, across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
+    The parameters of `model` that require a gradient at construction are the daemon's model, by name, shape and
+    dtype: float32, bfloat16 or float16; the learner keeps float32 values beside them. The first learner's values
+    initialize the model; later learners adopt the model's values, which the logger "psd" reports. An exchange pushes
+    the parameters as they are, even if code outside the optimizer has changed them: clipping of weights and
+    constraints count as trained, which the logger reports once. Values of load_state_dict() stay until the next step
+    or sync(), for evaluation: it restores the learner's, logs a warning, and a step without a closure does nothing
+    else. Steps and exchanges are rejected after a parameter was frozen, unfrozen, replaced, or has got another type
+    or shape. Buffers, unless `buffers` is "rank0", and the inner optimizer's state stay local to each learner, across
+    rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
     """
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,

@@ -10,7 +10,6 @@ import torch
 from ._embedding import Embedding
 from .errors import InvalidArgument
 
-
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
