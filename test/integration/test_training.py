@@ -193,7 +193,8 @@ class Done(processes.ProcessTest):
         self.assertGreater(report["accuracy"], 0.5, "a guess is right one time in ten")
         self.assert_fails(self.train(daemon.address, steps=2), "fc1.weight", "bf16[256,784]", "f32[256,784]")
         self.assert_fails(self.train(daemon.address, steps=2, more=("--dtype", "f64")), "--dtype", "f32, bf16 or f16")
-        self.assert_fails(self.train(daemon.address, model="mf", data="ratings:64", steps=2, more=("--dtype", "bf16")), "--model", "embedding tables")
+        self.assert_fails(self.train(daemon.address, model="mf", data="ratings:samples=64", steps=2, more=("--dtype", "bf16")),
+                          "--model", "embedding tables")
 
     def test_it_waits_for_all_of_the_world(self):
         daemon = self.daemon(exit_when_done=True)

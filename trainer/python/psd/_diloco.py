@@ -125,6 +125,7 @@ class DiLoCo(Training, BufferCalls):
         self._warned_of_changes = False
         self._discards = False  # the optimizer's step has no gradients, and does not count
         self.model = Model.of(name or type(model).__name__, self._parameters)
+        self._parameters = {key: self._parameters[key] for key in self.model.shapes}
         # The parameters as of the last exchange, or during one the learner's, with which a daemon that lost its model is
         # initialized; and a spare array.
         self._values, self._spare = self.model.zeros(float32=True), self.model.zeros(float32=True)

@@ -58,6 +58,8 @@ def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
 
 def check_dtypes(parameters: Mapping[str, torch.nn.Parameter], dtypes: Mapping[str, str]) -> None:
     """Rejects parameters whose dtype was changed after the join. `dtypes`: of the model, by the same names."""
+    if [*map(_DTYPES.get, [parameter.dtype for parameter in parameters.values()])] == [*dtypes.values()]:
+        return
     for key, parameter in parameters.items():
         if _DTYPES.get(parameter.dtype) != dtypes[key]:
             raise InvalidArgument(f"parameter '{key}' is {parameter.dtype} now, and {dtypes[key]} in the daemon's model: convert the module "

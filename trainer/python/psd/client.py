@@ -64,8 +64,9 @@ class Model:
         self.name = _arguments.text("the name of a model", name)
         shapes = {_arguments.text("the name of a tensor", tensor): _arguments.shape(tensor, shape)
                   for tensor, shape in (tensors or {}).items()}
-        self.dtypes = _arguments.dtypes(shapes, dtypes or {}, _dtypes.ORDER)
-        self.shapes = _dtypes.ordered(shapes, self.dtypes)
+        given = _arguments.dtypes(shapes, dtypes or {}, _dtypes.ORDER)
+        self.shapes = _dtypes.ordered(shapes, given)
+        self.dtypes = {tensor: given[tensor] for tensor in self.shapes}
         self.tables = tuple(_arguments.instance("a table", table, Table, "a psd.Table") for table in tables)
         self._spec = _psd.ModelSpec()
         self._spec.name = name
