@@ -91,12 +91,22 @@ class PythonExamples(processes.ProcessTest):
 
     def test_gpt_resumes(self):
         daemon = self.daemon(policy="sync", optimizer=None)
-        command = (EXAMPLES / "gpt.py", self.words(), "--server", daemon.address, "--steps", 80, "--length", 32, "--checkpoint", self.folder / "gpt.pt")
+        command = (EXAMPLES / "gpt.py", self.words(), "--steps", 80, "--length", 32, "--checkpoint", self.folder / "gpt.pt")
         start = self.torchrun if processes.LONG else self.start
-        first, second = (self.said([start(*command, *more)], r"rank 0 step \d+: perplexity ([\d.]+)")[0] for more in (("--stop", 40), ("--resume",)))
+        first, second = (self.said([start(*command, "--server", daemon.address, *more)], r"rank 0 step \d+: perplexity ([\d.]+)")[0]
+                         for more in (("--stop", 40), ("--resume",)))
         self.assertEqual((len(first), len(second)), (2, 2))
         self.assertLess(second[-1], 0.8 * first[-1])
         self.assertLess(second[-1], 4)
+
+    def test_gpt_resumes_at_a_new_daemon(self):
+        """With the same perplexity as without an interruption."""
+        command = (EXAMPLES / "gpt.py", self.words(), "--steps", 40, "--length", 16, "--checkpoint", self.folder / "gpt.pt")
+        said = []
+        for more in ((), ("--stop", 20), ("--resume",)):
+            daemon = self.daemon(policy="sync", optimizer=None)
+            said.append(self.said([self.start(*command, "--server", daemon.address, *more)], r"rank 0 step \d+: perplexity ([\d.]+)")[0])
+        self.assertEqual(said[0], said[1] + said[2])
 
     def test_word_language_model(self):
         daemon = self.daemon(policy="sync", optimizer=None, policy__start_trainers=2)

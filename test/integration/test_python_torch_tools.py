@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import sys
 import threading
 import warnings
 
@@ -17,6 +18,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import psd
 import psd.torch
+
+sys.path.insert(0, str(processes.REPO / "trainer" / "python" / "examples"))
+import gpt
 
 torch.set_num_threads(1)
 
@@ -413,6 +417,48 @@ class PythonTorchTools(served_models.ServedTest):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*lr_scheduler.step")  # a scheduler that sees no step()
             return super().run(result)
+
+    def test_two_trainers_of_half_a_gpts_batch(self):
+        """Under sync they train as one process does, with its decay groups and its warm-up and cosine."""
+        steps, codes = 50, torch.randint(20, (400,), generator=torch.Generator().manual_seed(3))
+
+        def made():
+            torch.manual_seed(1)
+            model = gpt.Gpt(20, 16, width=32)
+            decayed, others = ([each for each in model.parameters() if (each.dim() >= 2) == matrix] for matrix in (True, False))
+            return model, torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], betas=(0.9, 0.98))
+
+        def learn(model, optimizer, share):
+            for step in range(steps):
+                for group in optimizer.param_groups:
+                    group["lr"] = gpt.rate(step, steps, 3e-3)
+                begins = torch.randint(380, (8, 1), generator=torch.Generator().manual_seed(step))[share]
+                pieces = codes[begins + torch.arange(17)]
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten()).backward()
+                optimizer.step()
+
+        alone, plain = made()
+        learn(alone, plain, slice(None))
+        daemon = self.open_daemon(policy="sync", policy__start_trainers=2)
+        pairs = [made() for _ in range(2)]
+
+        def run(rank):
+            model, optimizer = pairs[rank]
+            with psd.torch.Optimizer(optimizer, daemon.address, rank=rank, world_size=2, samples=4) as served:
+                learn(model, served, slice(4 * rank, 4 * rank + 4))
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(processes.WAIT_S)
+        for model, _ in pairs:
+            for name, value in model.named_parameters():
+                wanted = alone.get_parameter(name)
+                if name.endswith("mix.bias"):  # no loss depends on the keys' part: Adam's steps there follow the rounding
+                    value, wanted = (torch.cat([each[:32], each[64:]]) for each in (value, wanted))
+                torch.testing.assert_close(value, wanted, rtol=0, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
 if __name__ == "__main__":

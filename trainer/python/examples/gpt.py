@@ -4,8 +4,8 @@ several batches in a step, clipping, checkpoints. Any number of processes, one s
     psd --set policy.type=sync
     torchrun --nproc-per-node 2 gpt.py shakespeare.txt --server tcp://localhost:5500 --checkpoint gpt.pt
 
-With --resume it continues from the checkpoint, at the daemon that has trained it. A new daemon takes the values of the
-checkpoint, and starts with a new state of the optimizer.
+With --resume it continues from the checkpoint, at the daemon that has trained it or at a new one, which then gets the
+values and the state of the optimizer.
 """
 
 import argparse
@@ -82,13 +82,12 @@ def main() -> None:
     codes = torch.tensor([alphabet[character] for character in text])
     model = Gpt(len(alphabet), arguments.length)
     saved: dict[str, Any] = torch.load(arguments.checkpoint) if arguments.resume else {"step": 0}
-    if arguments.resume:
-        model.load_state_dict(saved["model"])  # before the optimizer: a new daemon takes these values
     optimizer = psd.torch.Optimizer(torch.optim.AdamW([
         {"params": [parameter for parameter in model.parameters() if parameter.dim() >= 2], "weight_decay": 0.1},
         {"params": [parameter for parameter in model.parameters() if parameter.dim() < 2], "weight_decay": 0.0},
     ], betas=(0.9, 0.98)), arguments.server, samples=arguments.batch_size * arguments.accumulate)
-    if arguments.resume:
+    if arguments.resume and not any(optimizer.client.versions):  # a new daemon
+        model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
     if torch.distributed.is_initialized():
         torch.distributed.barrier()  # under sync all trainers of a round need the same rate, so they start with the same step
@@ -111,7 +110,7 @@ def main() -> None:
             if done % 20 == 0 or done == arguments.steps:
                 print(f"rank {optimizer.rank} step {done}: perplexity {math.exp(total):.2f}, lr {optimizer.param_groups[0]['lr']:.2g}", flush=True)
             if arguments.checkpoint and optimizer.rank == 0 and (done % 50 == 0 or done in (arguments.stop, arguments.steps)):
-                torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": done}, arguments.checkpoint)
+                torch.save({"optimizer": optimizer.state_dict(full=True), "model": model.state_dict(), "step": done}, arguments.checkpoint)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _psd
+from . import _dtypes, _psd
 from ._training import Training
 from .client import Client, ClientOptions, Model, log_replaced
 from .errors import InvalidArgument
@@ -88,6 +88,8 @@ class Trainer(Training):
             if np.shape(leaf) != self.model.shapes[name]:
                 raise InvalidArgument(f"the gradient of '{name}' has shape {np.shape(leaf)}; the parameter has "
                                       f"{self.model.shapes[name]}")
+            if _dtypes.dtype_of(leaf) != self.model.dtypes[name]:
+                raise InvalidArgument(f"the gradient of '{name}' is {leaf.dtype}; the parameter is {self.model.dtypes[name]}")
             self._gradient_of[name][...] = leaf
         self.last_push = self.client.push(self._gradients, samples)
         return self.last_push
