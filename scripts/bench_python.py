@@ -2,7 +2,7 @@
 
 from bench_group import SIZE, Group
 from bench_programs import Failed
-from bench_report import Row, gigabytes
+from bench_report import Row, gigabytes, milliseconds
 
 SOCKETS = {"unix": "Unix", "tcp": "TCP"}
 BATCH = 32
@@ -26,7 +26,8 @@ class Python(Group):
 each as they take turns. A step of mnist_cnn, batch 32, one thread, on a Unix socket: `psd.torch.Optimizer` beside `psd-trainer`, both
 pulling, computing and pushing one after the other, and, in one process with it, beside `torch.optim.SGD`. The two clients take turns
 in each round, C++, Python, Python, C++, for transfers at the same daemon: what the machine gives changes from second to second, and
-memory from daemon to daemon, by more than the two differ."""
+memory from daemon to daemon, by more than the two differ. A step of AdamW for 150 parameters of 64 elements, beside a push and a pull
+of the same arrays alone, and the bytes that it moves, also of bfloat16."""
 
     def measurements(self):
         programs = self.programs
@@ -45,6 +46,9 @@ memory from daemon to daemon, by more than the two differ."""
         work["step, C++"] = lambda: self.steps(8 * programs.seconds)
         work["step"] = lambda: self.taken("step")
         work["step, local"] = lambda: self.taken("step, local")
+        work["beyond"] = self.parameters
+        for name in ("bytes", "bytes, bfloat16"):
+            work[name] = lambda n=name: self.taken(n)
         return work
 
     def taken(self, name):
@@ -77,10 +81,21 @@ memory from daemon to daemon, by more than the two differ."""
         _, self.of_python["step, local"] = in_turns_of([BATCH / turn["local_median_s"] for turn in turns])
         return cpp
 
+    def parameters(self):
+        """Seconds of a step of 150 parameters beyond its transfers; and the bytes of a step of each dtype."""
+        done = {}
+        for dtype in ("float32", "bfloat16"):
+            with self.programs.daemon() as daemon:
+                done[dtype] = self.programs.python_client(daemon.address["unix"], "parameters", dtype=dtype, transport="rpc")
+        self.of_python.update({"bytes": done["float32"]["bytes"], "bytes, bfloat16": done["bfloat16"]["bytes"]})
+        return done["float32"]["beyond_s"]
+
     def rows(self, medians):
         if "nothing" in medians:
             return []
         rows = [Row.at_least(f"Python: {name}", medians[name], "psd-trainer bench", medians[f"{name}, C++"], 0.95, gigabytes)
-                for name in medians if not name.startswith("step") and not name.endswith("C++")]
+                for name in medians if name.startswith(("pull", "push")) and not name.endswith("C++")]
         return [*rows, Row.at_least("Python: mnist_cnn", medians["step"], "psd-trainer", medians["step, C++"], 0.95, rate),
-                Row.at_least("Python: mnist_cnn", medians["step"], "torch.optim.SGD", medians["step, local"], None, rate)]
+                Row.at_least("Python: mnist_cnn", medians["step"], "torch.optim.SGD", medians["step, local"], None, rate),
+                Row.ceiling("Python: step() beyond its transfers, 150 parameters", medians["beyond"], 0.0003, milliseconds),
+                Row.at_most("Python: a step of bfloat16, bytes", medians["bytes, bfloat16"], "float32", medians["bytes"], 0.51, lambda value: f"{value:,.0f}")]

@@ -1,7 +1,7 @@
-"""Measurements of psd-trainer bench from Python: a pull or a push of a given size, small calls, or a training step of
-mnist_cnn.
+"""Measurements of psd-trainer bench from Python: a pull or a push of a given size, small calls, a training step of
+mnist_cnn, or the optimizer's step of many parameters, of float32 or bfloat16.
 
-Usage: python_client.py pull|push|calls|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds
+Usage: python_client.py pull|push|calls|train|parameters --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds
 SECONDS]. DIR holds the package psd. Prints one JSON object with the median in seconds. A step needs torch; blocks of
 steps with psd.torch.Optimizer and with torch.optim.SGD alternate in one process.
 """
@@ -96,17 +96,51 @@ def steps(arguments):
                                                 for name, taken in seconds.items()}}
 
 
+def parameters(arguments):
+    """The seconds of step() for 150 parameters of 64 elements, and of a push and a pull of the same arrays alone; and the
+    bytes that a step moves."""
+    import torch
+    from torch import nn
+
+    import psd.torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = nn.ParameterList([nn.Parameter(torch.randn(64, dtype=getattr(torch, arguments.dtype))) for _ in range(150)])
+    optimizer = psd.torch.Optimizer(torch.optim.AdamW(model.parameters(), 1e-4), arguments.server, transport=arguments.transport)
+    with optimizer:
+        client, steps, transfers = optimizer.client, [], []
+        deadline = time.perf_counter() + arguments.seconds
+        while len(steps) < 2 * BLOCK_STEPS or time.perf_counter() < deadline:
+            for _ in range(BLOCK_STEPS):
+                optimizer.zero_grad()
+                sum(each.sum() for each in model).backward()
+                before, begun = client.bytes_pushed + client.bytes_pulled, time.perf_counter()
+                optimizer.step()
+                steps.append(time.perf_counter() - begun)
+                moved = client.bytes_pushed + client.bytes_pulled - before
+            for _ in range(BLOCK_STEPS):
+                begun = time.perf_counter()
+                client.push(optimizer._gradients)
+                client.pull(optimizer._values)
+                transfers.append(time.perf_counter() - begun)
+            optimizer._note()
+    median = {name: statistics.median(taken[BLOCK_STEPS:]) for name, taken in {"step": steps, "transfers": transfers}.items()}
+    return {"beyond_s": median["step"] - median["transfers"], "transfers_s": median["transfers"], "bytes": moved}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("operation", choices=("pull", "push", "calls", "train"))
+    parser.add_argument("operation", choices=("pull", "push", "calls", "train", "parameters"))
     parser.add_argument("--server", required=True)
     parser.add_argument("--package", required=True)
     parser.add_argument("--transport", default="auto")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--size", type=int, default=64 << 20)
     parser.add_argument("--seconds", type=float, default=2)
     arguments = parser.parse_args()
     sys.path.insert(0, arguments.package)
-    measure = {"calls": calls, "train": steps}.get(arguments.operation, transfers)
+    measure = {"calls": calls, "train": steps, "parameters": parameters}.get(arguments.operation, transfers)
     print(json.dumps(measure(arguments)))
 
 
