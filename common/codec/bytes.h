@@ -46,7 +46,7 @@ inline Status checkScales(std::string_view codec, std::span<const float> scales,
 }
 
 inline Status beyondRange(std::string_view codec, std::string_view largest) {
-  return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond ±" + std::string(largest) +
+  return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond +-" + std::string(largest) +
                                     ", the largest of this codec"};
 }
 

@@ -133,7 +133,8 @@ struct Rig : TransportRig {
   }
   /// `request` outlives the promise.
   kj::Promise<SlicePushed> push(const PushRequest& request, const Slice& slice) const {
-    return pushes->push(request, slice, {request.gradient.floats().subspan(slice.arena, slice.count), nullptr});
+    return pushes->push(request, slice,
+                        {request.gradient.floats().subspan(slice.arena, slice.count), nullptr});
   }
   kj::Promise<Result<SlicePulled>> pull(uint64_t number, const Slice& slice, Values& into) const {
     return pulls->pull(number, slice, into.span().subspan(slice.arena, slice.count));

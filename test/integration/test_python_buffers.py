@@ -267,6 +267,29 @@ class PythonBuffers(processes.ProcessTest):
         for before, after in zip(values, other.state_dict().values()):
             self.assertTrue(torch.equal(before, after))
 
+    def test_a_restored_model_has_the_buffers_of_rank_0(self):
+        daemon = self.daemon(policy="locked", optimizer=None)
+        model = Network()
+        optimizer = psd.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), daemon.address, buffers="rank0")
+        self.addCleanup(optimizer.client.close)
+        saved = {key: value.clone() for key, value in model.state_dict().items()}
+        saved["body.1.running_mean"] += 7
+        model.load_state_dict(saved)
+        optimizer.load_state_dict(torch.optim.SGD(model.parameters(), lr=0.1).state_dict())
+        self.assertTrue(torch.equal(torch.from_numpy(self.reader(daemon).buffers()["body.1.running_mean"]), saved["body.1.running_mean"]))
+
+    def test_buffers_that_the_daemon_refuses_fail_no_step(self):
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
+        model = Network()
+        optimizer = psd.torch.Optimizer(model, daemon.address, buffers="rank0")
+        self.addCleanup(optimizer.client.close)
+        optimizer.client.set("limits.buffer_bytes=10")
+        with self.assertLogs("psd", logging.WARNING) as logs:
+            optimizer.state_dict()
+        self.assertIn("the daemon keeps the previous buffers: ", logs.output[0])
+        with self.assertRaisesRegex(psd.Overloaded, "limits.buffer_bytes"):
+            optimizer.push_buffers()
+
     def test_buffers_move_with_the_model(self):
         def serving(name, count):
             addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]

@@ -1,5 +1,6 @@
 """Tensors of bfloat16 and float16: values and gradients travel in the dtype, the daemon computes with float32."""
 
+import io
 import json
 import unittest
 
@@ -141,6 +142,16 @@ class PythonPrecision(processes.ProcessTest):
         self.assertEqual(observer.model.dtypes, optimizer.model.dtypes)
         self.assertEqual(self.pulled(observer)["p2"].dtype, np.float16)
 
+    def test_a_module_of_several_dtypes_is_saved(self):
+        model = net()
+        model[0].float()
+        optimizer = self.close_later(psd.torch.Optimizer(model, self.serve().address))
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        file.seek(0)
+        for key, value in torch.load(file)["model"].items():
+            self.assertTrue(torch.equal(value, model.state_dict()[key]), key)
+
     def test_codecs(self):
         """A codec encodes the gradient as float32, and a pull in a codec is rounded to the dtype."""
         daemon, model = self.serve(), net()
@@ -194,6 +205,8 @@ class PythonPrecision(processes.ProcessTest):
             psd.torch.Optimizer(net(torch.float64), daemon.address)
         with self.assertRaisesRegex(psd.InvalidArgument, "'w'.*f64.*f32, bf16 or f16"):
             psd.Model("m", {"w": (3,)}, dtypes={"w": "f64"})
+        with self.assertRaisesRegex(psd.InvalidArgument, "dtypes is 'bf16'"):
+            psd.Model("m", {"w": (3,)}, dtypes="bf16")
         with self.assertRaisesRegex(psd.InvalidArgument, "'v'.*no tensor"):
             psd.Model("m", {"w": (3,)}, dtypes={"v": "bf16"})
         model = net()

@@ -186,6 +186,13 @@ class PythonRestore(processes.ProcessTest):
             del whole["psd"]
 
         refused("'3.bias' 3", uneven)
+        refused("the state of parameter '0.bias' has no 'exp_avg_sq'", lambda state, _: state[1].pop("exp_avg_sq"))
+        refused("the state of parameter '0.weight' has no 'step'", lambda state, _: state[0].pop("step"))
+        refused("there is no state of parameter '0.bias'", lambda state, _: state.pop(1))
+        refused("there is no state of parameter '0.weight'", lambda state, _: state.clear())
+        refused("maximize has changed to True", lambda _, whole: [group.update(maximize=True) for group in whole["param_groups"]])
+        refused("decoupled_weight_decay has changed to False",
+                lambda _, whole: [group.update(decoupled_weight_decay=False) for group in whole["param_groups"]])
         refused("state 'step' of parameter '0.weight' is -1.0", lambda state, _: state[0].update(step=-1))
         refused("state 'exp_avg' of parameter '0.bias' is of shape (3,)", lambda state, _: state[1].update(exp_avg=torch.zeros(3)))
         refused("has 'max_exp_avg_sq', and the daemon's optimizer has exp_avg, exp_avg_sq",

@@ -23,8 +23,8 @@ struct CommonOptions {
   Placement placement;
   std::string model;
   std::string data;
-  std::string device;  ///< auto, cpu or cuda:N; not validated
-  std::string dtype;   ///< not validated
+  std::string device;         ///< auto, cpu or cuda:N; not validated
+  std::string dtype = "f32";  ///< not validated
   uint32_t threads = 1;
   uint64_t seed = 1;
   std::string logLevel;

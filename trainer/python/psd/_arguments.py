@@ -89,6 +89,8 @@ def shown(value: Any) -> str:
 
 def dtypes(shapes: Mapping[str, object], given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
     """The dtype of each tensor."""
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"dtypes is {shown(given)}; expected the dtypes by the names of tensors")
     for name, dtype in given.items():
         if name not in shapes:
             raise InvalidArgument(f"dtypes has '{text('the name of a tensor', name)}', which is no tensor of the model")

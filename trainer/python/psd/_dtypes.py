@@ -12,7 +12,8 @@ from .errors import InvalidArgument
 
 ORDER = ("f32", "bf16", "f16")
 """In which a model's tensors are ordered, so that the daemon needs few shards."""
-_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+"""Of an element."""
 
 
 def dtype_of(array: Any) -> str:
@@ -35,12 +36,21 @@ def as_float32(flat: Any, size: int) -> Any:
     return flat.view(np.float32 if isinstance(flat, np.ndarray) else _torch_type(flat, "float32"))
 
 
-def view(flat: Any, begin: int, count: int, dtype: str) -> Any:
-    """`count` elements of a native flat array, from byte `begin` on."""
-    part = flat[begin:begin + count * _BYTES[dtype]]
-    if not isinstance(flat, np.ndarray):
-        return part.view(_torch_type(flat, {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[dtype]))
+def view(part: Any, dtype: str) -> Any:
+    """The elements of a part of a native flat array."""
+    if not isinstance(part, np.ndarray):
+        return part.view(_torch_type(part, {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[dtype]))
     return part.view({"f32": np.float32, "bf16": _numpy_bfloat16(), "f16": np.float16}[dtype])
+
+
+def torch_views(model: Any, flat: np.ndarray) -> dict[str, Any]:
+    """Views of a model's tensors as PyTorch's, each with a storage of its own, since torch.save() saves none of several
+    dtypes."""
+    import torch
+    if not is_native(flat):
+        return {name: torch.from_numpy(each) for name, each in model.views(flat).items()}
+    return {name: view(torch.from_numpy(flat[place]), model.dtypes[name]).reshape(model.shapes[name])
+            for name, place in model.native_places.items()}
 
 
 def assign(to: Any, values: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from ._loads import Loads
 from .client import Client, Model, State
 from .errors import DeadlineExceeded, InvalidArgument
 
+_log = logging.getLogger("psd")
 _WAIT_SECONDS = 300.0  # for rank 0 to restore
 _PAUSE_SECONDS = 0.05
 
@@ -87,6 +89,7 @@ def restore(optimizer: ServesState, state_dict: Mapping[str, Any]) -> None:
         _await_restored(optimizer, counts)
         return
     names = {name for state in states.values() for name, value in state.items() if name != "step" and value is not None}
+    _check_complete(states, names, any(state_dict.get("psd", {}).get("steps", ())))
     arrays = {name: optimizer.model.zeros(float32=True) for name in names}
     if not names or any(state.get(name) is None for state in states.values() for name in names):
         arrays.update(optimizer.client.fetch_state().state)  # which a daemon without updates has in its initial state
@@ -139,6 +142,17 @@ def _check(key: str, state: Mapping[str, Any], shape: tuple[int, ...]) -> None:
             raise InvalidArgument(f"the state '{name}' of parameter '{key}' is {what}; expected a tensor of shape {tuple(shape)}")
 
 
+def _check_complete(states: Mapping[str, Mapping[str, Any]], names: set[str], all_have: bool) -> None:
+    """Rejects a parameter with a part of the states. `all_have`: psd saved them after a step, which gives each parameter
+    all; in one that torch.optim saved, a parameter that had no gradient has none."""
+    wanted = names | {"step"} if any("step" in state for state in states.values()) else names
+    for key, state in states.items():
+        if not state and all_have:
+            raise InvalidArgument(f"there is no state of parameter '{key}', which state_dict(full=True) has")
+        if state and (missing := sorted(wanted - {name for name, value in state.items() if value is not None})):
+            raise InvalidArgument(f"the state of parameter '{key}' has no '{missing[0]}'")
+
+
 def _step_of(key: str, state: Mapping[str, Any]) -> int:
     """The steps of a parameter. torch.optim.SGD keeps none: with a momentum, one or more."""
     if "step" not in state:
@@ -165,6 +179,7 @@ def _steps(optimizer: ServesState, steps: Mapping[str, int], is_ours: bool) -> l
 
 
 def _await_restored(optimizer: ServesState, counts: Sequence[int]) -> None:
+    _log.info("waiting for rank 0, which restores the model's values and the optimizer's state")
     into, deadline = optimizer.model.zeros(), time.monotonic() + _WAIT_SECONDS
     while True:
         optimizer.client.pull(into)

@@ -9,7 +9,7 @@ import torch
 
 from . import _buffers, _psd
 from .client import Client
-from .errors import InvalidArgument, ModelMismatch
+from .errors import InvalidArgument, ModelMismatch, Overloaded
 
 _log = logging.getLogger("psd")
 _CHOICES = ("local", "rank0")
@@ -83,22 +83,32 @@ class ModuleBuffers:
             else:
                 self._missing = True
 
+    def restored(self) -> None:
+        """After the module and the daemon were restored from a checkpoint."""
+        self._missing = False
+        self.flush()
+
     def stepped(self) -> None:
         """After a step: rank 0 sends its buffers if the last time was long ago."""
         if self._client is None:
             return
         if self._rank == 0:
             if time.monotonic() >= self._due:
-                self.push()
+                self.flush()
         elif self._missing:
             self._missing = False
             if not self._take():
                 _log.warning("the daemon has no buffers, which the trainer with rank 0 sends: those of the module stay as they are")
 
     def flush(self) -> None:
-        """Sends the buffers of rank 0, if this trainer has not left."""
-        if self._client is not None and self._rank == 0 and self._client._trains:
+        """Sends the buffers of rank 0, if this trainer has not left. Logs why the daemon refuses them."""
+        if self._client is None or self._rank != 0 or not self._client._trains:
+            return
+        try:
             self.push()
+        except (InvalidArgument, Overloaded) as error:
+            self._due = time.monotonic() + _PACE
+            _log.warning("the daemon keeps the previous buffers: %s", error)
 
     def push(self) -> None:
         client = self._serving("push_buffers()")

@@ -29,6 +29,7 @@ _NUMBERS = {
     "rmsprop": ("lr", "alpha", "eps", "weight_decay", "momentum"),
 }
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
+_FIXED = ("maximize", "differentiable", "decoupled_weight_decay")  # besides the flags
 _REFUSED = {"maximize": "negate the loss instead", "differentiable": "the daemon makes the step"}
 
 
@@ -62,6 +63,7 @@ class ScriptOptimizer:
         self._keys = _NUMBERS[self.kind]
         self._flag_keys = _FLAGS[type(optimizer)][1]
         self._flags = self._read_flags()
+        self._fixed = {key: bool(self._groups[0].get(key)) for key in _FIXED}
         if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state):
             raise InvalidArgument(f"the {type(optimizer).__name__} has made steps or loaded a state already, which the daemon's would not "
                                   "continue: make the psd.torch.Optimizer before its first step, and load the state into that one")
@@ -76,6 +78,13 @@ class ScriptOptimizer:
         """Whether these are still the optimizer's parameter groups."""
         return [*map(id, self._optimizer.param_groups)] == [*map(id, groups)]
 
+    def check(self, groups: Iterable[Mapping[str, Any]]) -> None:
+        """Rejects parameter groups, as a state_dict() has them, whose flags are not the optimizer's."""
+        for group in groups:
+            for key, value in {**self._flags, **self._fixed}.items():
+                if key in group and bool(group[key]) != value:
+                    raise InvalidArgument(f"{key} has changed to {bool(group[key])}; it is fixed when the psd.torch.Optimizer is made")
+
     def as_json(self) -> str:
         """As the configuration's key `optimizer`, with the numbers of the first group."""
         group = self._groups[0]
@@ -86,9 +95,7 @@ class ScriptOptimizer:
 
     def numbers(self) -> list[list[float]]:
         """The hyperparameters of each parameter group, in the daemon's order."""
-        if (flags := self._read_flags()) != self._flags:
-            changed = next(key for key in flags if flags[key] != self._flags[key])
-            raise InvalidArgument(f"{changed} has changed to {flags[changed]}; it is fixed when the psd.torch.Optimizer is made")
+        self.check(self._groups)
         return [[value for key in self._keys for value in (_betas(group) if key == "betas" else (_number(group, key),))]
                 for group in self._groups]
 

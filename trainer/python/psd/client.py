@@ -82,7 +82,10 @@ class Model:
         self.places = {tensor: slice(begin, begin + count) for tensor, (begin, count) in zip(self.shapes, places)}
         self.bytes, begins = self._spec.native_layout()
         """The size of a native array in bytes, including padding."""
-        self._begins = dict(zip(self.shapes, begins))
+        counts = [place.stop - place.start for place in self.places.values()]
+        self.native_places = {tensor: slice(begin, begin + count * _dtypes.BYTES[self.dtypes[tensor]])
+                              for tensor, begin, count in zip(self.shapes, begins, counts)}
+        """The bytes of each tensor in a native array."""
 
     @classmethod
     def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
@@ -121,8 +124,8 @@ class Model:
         array = cast(Any, flat)
         if not _dtypes.is_native(flat):
             return {tensor: array[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
-        return {tensor: _dtypes.view(array, self._begins[tensor], place.stop - place.start, self.dtypes[tensor]).reshape(self.shapes[tensor])
-                for tensor, place in self.places.items()}
+        return {tensor: _dtypes.view(array[place], self.dtypes[tensor]).reshape(self.shapes[tensor])
+                for tensor, place in self.native_places.items()}
 
     @overload
     def flatten(self, arrays: Mapping[str, Any], into: None = None) -> np.ndarray: ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from . import _arguments, _cuda, _full_state, _psd, _served
+from . import _arguments, _cuda, _dtypes, _full_state, _psd, _served
 from ._assigned_sampler import AssignedSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
@@ -314,6 +314,8 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         if (full or self._script is not None) and [len(group.get("params", ())) for group in groups] != [
                 len(group["params"]) for group in self._groups]:
             raise InvalidArgument("the state_dict has other parameter groups than the optimizer")
+        if self._script is not None:
+            self._script.check(groups)
         # torch.optim.SGD without a momentum has no state.
         stateless = self._script is not None and "psd" not in state_dict and self._loads.pending and not any(self.client.versions)
         if full or stateless:
@@ -338,6 +340,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         self.zero_grad()
         self._pull()
         self._exchange.restored = list(self.client.versions)
+        self._buffers.restored()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
@@ -449,7 +452,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
 
     def _zeros(self, device: object) -> _Flat:
         if device is None:
-            return self.model.zeros() if self.model.is_float32 else torch.from_numpy(self.model.zeros())
+            return self.model.zeros()
         where = f"cuda:{_cuda.index_of(device)}"
         if self.model.is_float32:
             return torch.zeros(self.model.size, device=where)
@@ -459,7 +462,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         """Views as separate tensors, each with its own version counter."""
         if isinstance(flat, torch.Tensor):
             return {key: view.data for key, view in self.model.views(flat).items()}
-        return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
+        return _dtypes.torch_views(self.model, flat)
 
     def _samples_of_step(self, given: int | None) -> int:
         sampler = self._exchange.sampler

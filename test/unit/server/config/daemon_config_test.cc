@@ -406,7 +406,7 @@ TEST_CASE("each wrong model gets its one-line error") {
       {R"({"tensors": [{"name": "w", "shape": []}, {"name": "w", "shape": []}]})",
        "model.tensors: tensor 'w' appears twice in the model"},
       {R"({"tensors": [{"name": "w", "shape": [2], "dtype": "f64"}]})",
-       R"(model.tensors[0].dtype: must be "f32", not "f64")"},
+       R"(model.tensors[0].dtype: must be one of "f32", "bf16", "f16", not "f64")"},
   }));
   INFO(model);
   CHECK(problem("{\"model\": " + model + "}") == message);
