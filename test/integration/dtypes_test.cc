@@ -103,6 +103,7 @@ TEST_CASE("native and float32 arrays train the same float32 parameters under eac
       CHECK(joined->shardCount == 4);
       std::vector<float> masters = initial.wide;
       initial.forEach([&](DType dtype, uint64_t e) { masters[e] = rounded(dtype, masters[e]); });
+      std::vector<Version> basis;
       for (uint64_t step = 1; step <= 4; step++) {
         Arrays gradient;
         const bool native = step % 2 == 0;
@@ -112,9 +113,11 @@ TEST_CASE("native and float32 arrays train the same float32 parameters under eac
           masters[e] -= 0.5f * rounded(dtype, gradient.wide[e]);
         });
         const ConstArenaValues sent = native ? ConstArenaValues(gradient.nativeValues()) : gradient.wide;
-        PSD_REQUIRE_OK(client->push(Step{step}, sent, 1, {}).wait());
+        PSD_REQUIRE_OK(client->push(Step{step}, sent, 1, basis).wait());
         PSD_REQUIRE_OK(client->pull(pulled.nativeValues()).wait());
-        PSD_REQUIRE_OK(client->pull(pulled.wide).wait());
+        const auto read = client->pull(pulled.wide).wait();
+        PSD_REQUIRE_OK(read);
+        basis = read->versions;
         bool same = true;
         pulled.forEach([&](DType dtype, uint64_t e) {
           const float wanted = rounded(dtype, masters[e]);
