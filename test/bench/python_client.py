@@ -108,18 +108,23 @@ def parameters(arguments):
     torch.manual_seed(1)
     model = nn.ParameterList([nn.Parameter(torch.randn(64, dtype=getattr(torch, arguments.dtype))) for _ in range(150)])
     optimizer = psd.torch.Optimizer(torch.optim.AdamW(model.parameters(), 1e-4), arguments.server, transport=arguments.transport)
+
+    def compute():
+        optimizer.zero_grad()
+        sum(each.sum() for each in model).backward()
+
     with optimizer:
         client, steps, transfers = optimizer.client, [], []
         deadline = time.perf_counter() + arguments.seconds
         while len(steps) < 2 * BLOCK_STEPS or time.perf_counter() < deadline:
             for _ in range(BLOCK_STEPS):
-                optimizer.zero_grad()
-                sum(each.sum() for each in model).backward()
+                compute()
                 before, begun = client.bytes_pushed + client.bytes_pulled, time.perf_counter()
                 optimizer.step()
                 steps.append(time.perf_counter() - begun)
                 moved = client.bytes_pushed + client.bytes_pulled - before
             for _ in range(BLOCK_STEPS):
+                compute()  # so that threads and caches are as before a step
                 begun = time.perf_counter()
                 client.push(optimizer._gradients)
                 client.pull(optimizer._values)
