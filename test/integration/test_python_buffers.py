@@ -278,6 +278,12 @@ class PythonBuffers(processes.ProcessTest):
         optimizer.load_state_dict(torch.optim.SGD(model.parameters(), lr=0.1).state_dict())
         self.assertTrue(torch.equal(torch.from_numpy(self.reader(daemon).buffers()["body.1.running_mean"]), saved["body.1.running_mean"]))
 
+    def test_arguments_of_another_kind(self):
+        client = self.plain(self.daemon(policy="locked"))
+        for call in (lambda: client.set_buffers(None), lambda: client.restore_state(PLAIN.zeros(), None, [0])):
+            with self.assertRaisesRegex(psd.InvalidArgument, "None; expected a dictionary"):
+                call()
+
     def test_buffers_that_the_daemon_refuses_fail_no_step(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
         model = Network()

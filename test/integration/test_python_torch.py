@@ -353,6 +353,8 @@ print(faults())
             optimizer = self.served(model)
             change(model)
             with self.assertRaisesRegex(psd.InvalidArgument, "parameter '0.weight' is torch.float(64|16) now, and f32 in the daemon's model"):
+                optimizer.zero_grad()
+            with self.assertRaisesRegex(psd.InvalidArgument, "parameter '0.weight' is torch.float(64|16) now, and f32 in the daemon's model"):
                 optimizer.step()
             model.float()
             if change is nn.Module.half:  # rounds the values

@@ -87,11 +87,15 @@ def shown(value: Any) -> str:
     return text_of if len(text_of) <= 40 and "\n" not in text_of else f"a {type(value).__name__}"
 
 
+def mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{name} is {shown(value)}; expected a dictionary")
+    return value
+
+
 def dtypes(shapes: Mapping[str, object], given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
     """The dtype of each tensor."""
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"dtypes is {shown(given)}; expected the dtypes by the names of tensors")
-    for name, dtype in given.items():
+    for name, dtype in mapping("dtypes", given).items():
         if name not in shapes:
             raise InvalidArgument(f"dtypes has '{text('the name of a tensor', name)}', which is no tensor of the model")
         if dtype not in known:

@@ -378,7 +378,7 @@ class Client:
         that the optimizer has made. The new values come with the next pull; gradients that were computed before are
         dropped ("stale"). InvalidArgument if the run has begun or the model has tables."""
         self._check_model("restore_state()")
-        self._client.restore_state([_arguments.integer("a number of steps", number) for number in steps], {"": values, **state})
+        self._client.restore_state([_arguments.integer("a number of steps", number) for number in steps], {"": values, **_arguments.mapping("state", state)})
 
     def rows(self) -> _psd.Rows:
         """An empty batch of rows of the model's tables; make([(table, ids), …]) sets its rows before a pull."""
@@ -411,7 +411,7 @@ class Client:
         """As rank 0, after join(): replaces the buffers that the daemon serves beside the model, arrays that no one trains,
         such as running statistics. Other dtypes than numpy's are those of ml_dtypes. They are as durable as a push."""
         self._client.set_buffers(_buffers.encode({_arguments.text("the name of a buffer", name): _buffers.of_array(name, value)
-                                                  for name, value in buffers.items()}))
+                                                  for name, value in _arguments.mapping("buffers", buffers).items()}))
 
     def buffers(self) -> dict[str, np.ndarray]:
         """After join() or observe(): copies of the buffers that the daemon serves; empty if rank 0 has sent none. Those of

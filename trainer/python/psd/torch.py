@@ -269,6 +269,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Sets the gradients to zero; they keep their memory. With `set_to_none` all parameters count as without a
         gradient until a backward pass has computed one. Abandons a push that a backward pass has started."""
+        check_dtypes(self._parameters, self.model.dtypes)
         self._abandon_push()
         if self._exchange.sampler is not None:
             self._exchange.sampler._before_zero_grad()
@@ -309,7 +310,7 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
         or torch.optim, the daemon continues from that state and from the values that the module has now, for which its run
         must not have begun: rank 0 brings them, and the others wait for it. Load the module first. Without a state it logs
         a warning if the daemon's model is of an earlier version than the state_dict(), and fails if that is of no update."""
-        groups = state_dict.get("param_groups", [])
+        groups = _arguments.mapping("the state_dict", state_dict).get("param_groups", [])
         full = _full_state.is_full(state_dict)
         if (full or self._script is not None) and [len(group.get("params", ())) for group in groups] != [
                 len(group["params"]) for group in self._groups]:
