@@ -1,10 +1,10 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "common/types/model_spec.h"
 
@@ -17,14 +17,16 @@ template <class Float>
 class BasicArenaValues {
  public:
   using Byte = std::conditional_t<std::is_const_v<Float>, const std::byte, std::byte>;
+  using Vector = std::conditional_t<std::is_const_v<Float>, const std::vector<float>, std::vector<float>>;
 
   BasicArenaValues() = default;
-  /// Float32 values: of a span, a vector or an array.
-  template <class Floats>
-  requires std::convertible_to<Floats&&, std::span<Float>> BasicArenaValues(Floats&& floats)
-      : BasicArenaValues(std::span<Float>(floats)) {}
+  /// Float32 values.
   BasicArenaValues(std::span<Float> floats)
       : data_(reinterpret_cast<Byte*>(floats.data())), size_(floats.size()) {}
+  BasicArenaValues(Vector& floats) : BasicArenaValues(std::span<Float>(floats)) {}
+  template <class Other>
+  requires(std::is_const_v<Float> && !std::is_const_v<Other>) BasicArenaValues(std::span<Other> floats)
+      : BasicArenaValues(std::span<Float>(floats)) {}
   template <class Other>
   requires(std::is_const_v<Float> && !std::is_const_v<Other>)
       BasicArenaValues(const BasicArenaValues<Other>& other)
