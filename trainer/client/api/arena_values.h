@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,6 +25,8 @@ class BasicArenaValues {
   BasicArenaValues(std::span<Float> floats)
       : data_(reinterpret_cast<Byte*>(floats.data())), size_(floats.size()) {}
   BasicArenaValues(Vector& floats) : BasicArenaValues(std::span<Float>(floats)) {}
+  template <size_t N>
+  BasicArenaValues(std::array<float, N>& floats) : BasicArenaValues(std::span<Float>(floats)) {}
   template <class Other>
   requires(std::is_const_v<Float> && !std::is_const_v<Other>) BasicArenaValues(std::span<Other> floats)
       : BasicArenaValues(std::span<Float>(floats)) {}
