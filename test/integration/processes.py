@@ -363,6 +363,18 @@ class ProcessTest(unittest.TestCase):
         return self.start_trainer("train", "--server", address, "--rank", rank, "--world-size", world_size, "--model", model,
                                   "--data", data, "--threads", 1, "--device", "cpu", *length, *more, within=within)
 
+    def move_model(self, source, target, client, model):
+        """Moves the model between daemons, while a client of numpy pushes zeros and so can quiesce."""
+        command, values, zeros = self.start_psd("move", "--server", source.address, "--to", target.address), model.zeros(), model.zeros()
+
+        def moved():
+            client.pull(values)
+            client.push(zeros)
+            return not command.runs()
+
+        until("the model has moved", moved)
+        self.assert_ends(command)
+
     def endless_trainer(self, daemon, rank=0, world_size=1, more=()):
         """A trainer in the middle of its work, which does not finish within the test."""
         trainer = self.train(daemon.address, rank, world_size, steps=10_000_000, more=more)

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import processes
 import torch
+from safetensors_file import torch_tensors
 from torch import nn
 
 import psd
 import psd.torch
 
 PLAIN = psd.Model("plain", {"w": (40,), "b": (3,)})
-DTYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "I64": torch.int64, "BOOL": torch.bool}
 ARRAYS = {"mean": np.arange(3, dtype=np.float32), "count": np.int64(7), "mask": np.array([[True, False]]), "scale": np.float64(0.1),
           "half": np.arange(5).astype(ml_dtypes.bfloat16), "none": np.zeros((0, 4), np.uint8)}
 
@@ -38,20 +38,6 @@ class Network(nn.Module):
         if self.training:
             self.seen += len(x)
         return self.body(x * self.mask + self.shift.float())
-
-
-def load_file(path):
-    """Equivalent to safetensors.torch.load_file()."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    state = {}
-    for name, tensor in json.loads(data[8:8 + length]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = (8 + length + offset for offset in tensor["data_offsets"])
-        assert begin % DTYPES[tensor["dtype"]].itemsize == 0, f"{name} is not aligned"
-        state[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-    return state
 
 
 class PythonBuffers(processes.ProcessTest):
@@ -126,7 +112,7 @@ class PythonBuffers(processes.ProcessTest):
         for name in ("live", "restarted", "checkpoint", "replayed"):
             with self.subTest(name):
                 fresh = Network(3).eval()
-                fresh.load_state_dict(load_file(self.folder / name))
+                fresh.load_state_dict(torch_tensors(self.folder / name))
                 self.assertTrue(torch.equal(fresh(x), expected))
         inspected = json.loads(self.run_psd("inspect", "--json", self.folder / "checkpoint"))
         self.assertEqual({buffer["name"] for buffer in inspected["buffers"]}, {*modules[0].state_dict()} - {*optimizers[0].model.shapes})
@@ -309,16 +295,7 @@ class PythonBuffers(processes.ProcessTest):
         reader = self.reader(first[0])
         for name, count in (("b", 2), ("c", 1)):
             others = serving(name, count)
-            move = self.start_psd("move", "--server", first[0].address, "--to", others[0].address)
-            values = PLAIN.zeros()
-
-            def moved(move=move, values=values):
-                client.pull(values)  # the trainer quiesces
-                client.push(values)
-                return not move.runs()
-
-            processes.until("the model has moved", moved)
-            self.assert_ends(move)
+            self.move_model(first[0], others[0], client, PLAIN)
             for one in (client, reader):
                 self.assert_buffers(one, ARRAYS)
             client.set_buffers(ARRAYS)

@@ -17,6 +17,7 @@ from unittest import mock
 
 import certificates
 import processes
+from safetensors_file import torch_tensors
 
 try:
     import torch
@@ -131,24 +132,11 @@ class FirstMinutes(processes.ProcessTest):
         self.ran(processes.PSD, "export", "--server", daemon.address, "--token-file", reader_token, "--tls-ca", authority.path,
                  "--to", model)
         trained = nn.Linear(8, 1)
-        trained.load_state_dict(self.loaded(model))
+        trained.load_state_dict(torch_tensors(model))
         inputs = torch.randn(256, 8, generator=torch.Generator().manual_seed(9))
         loss = nn.functional.mse_loss(trained(inputs), inputs.sum(1, keepdim=True)).item()
         self.assertLess(loss, 1e-3)
         self.assertLess(max(losses), 1e-2)
-
-    @staticmethod
-    def loaded(path):
-        """Equivalent to safetensors.torch.load_file(), without that package."""
-        data = path.read_bytes()
-        length = int.from_bytes(data[:8], "little")
-        state = {}
-        for name, tensor in json.loads(data[8:8 + length]).items():
-            if name == "__metadata__":
-                continue
-            begin, end = (8 + length + offset for offset in tensor["data_offsets"])
-            state[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(tensor["shape"])
-        return state
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import etcd
 import processes
 import served_models
 import torch
+from served_models import TOLERANCE
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -18,7 +19,6 @@ import psd
 import psd.torch
 
 STEPS = 30
-TOLERANCE = 1e-5
 
 
 def make_net():
@@ -96,21 +96,6 @@ class PythonOptimizer(served_models.ServedTest):
     def setUp(self):
         self.enterContext(warnings.catch_warnings())
         warnings.simplefilter("error")  # such as that of a scheduler that sees no step()
-
-    def open_daemon(self, **settings):
-        """A daemon whose configuration has no optimizer."""
-        return self.daemon(**{"policy": "locked", "optimizer": None, **settings})
-
-    def of(self, optimizer, daemon=None, model=None, **options):
-        """A psd.torch.Optimizer of it, as the only trainer."""
-        def kind(optimizer, address, **options):
-            return psd.torch.Optimizer(optimizer, address, model=model, **options)
-
-        return self.served(optimizer, daemon or self.open_daemon(), kind=kind, **options)
-
-    def assert_close(self, mine, local, tolerance=TOLERANCE):
-        for (name, one), (_, two) in zip(mine.named_parameters(), local.named_parameters()):
-            self.assertLessEqual(float((one - two).detach().abs().max()), tolerance, name)
 
     def compare(self, make, schedule=None, daemon=None, tolerance=TOLERANCE, **options):
         """Trains a model with the daemon, and one locally. `make`: the optimizer of a model."""

@@ -1,13 +1,15 @@
 """Tensors of bfloat16 and float16: values and gradients travel in the dtype, the daemon computes with float32."""
 
 import io
-import json
+import sys
 import unittest
+import unittest.mock
 
 import etcd
 import numpy as np
 import processes
 import torch
+from safetensors_file import torch_tensors
 from torch import nn
 
 import psd
@@ -164,6 +166,15 @@ class PythonPrecision(processes.ProcessTest):
             wanted = before[key].float() - 0.1 * gradients[key].float()
             torch.testing.assert_close(value.detach().float(), wanted, rtol=0.05, atol=0.01)
 
+    def test_without_ml_dtypes(self):
+        """Views of bfloat16 are then of their bits, and values are rounded to nearest even."""
+        values = np.linspace(-3, 3, 999, dtype=np.float32)
+        model = psd.Model("m", {"w": (999,)}, dtypes={"w": "bf16"})
+        with unittest.mock.patch.dict(sys.modules, {"ml_dtypes": None}):
+            bits_of = model.views(model.flatten({"w": values}))["w"]
+        self.assertEqual(bits_of.dtype, np.uint16)
+        self.assertTrue(torch.equal(torch.from_numpy(bits_of).view(torch.bfloat16), torch.from_numpy(values).bfloat16()))
+
     def test_client_converts_float32_arrays(self):
         daemon = self.serve()
         model = psd.Model("m", {"w": (100,)}, dtypes={"w": "bf16"})
@@ -241,14 +252,10 @@ class PythonPrecision(processes.ProcessTest):
             self.assertTrue(torch.equal(torch.from_numpy(values[key].view(np.uint16)).view(torch.bfloat16), value.detach()), key)
         exported = self.folder / "model.safetensors"
         self.assert_ends(self.start_psd("export", "--server", daemon.address, str(exported)))
-        content = exported.read_bytes()
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:8 + length])
+        tensors = torch_tensors(exported)
         for key, value in model.named_parameters():
-            self.assertEqual((header[key]["dtype"], header[key]["shape"]), ("BF16", list(value.shape)))
-            begin, end = header[key]["data_offsets"]
-            data = torch.frombuffer(bytearray(content[8 + length + begin:8 + length + end]), dtype=torch.bfloat16)
-            self.assertTrue(torch.equal(data.view(value.shape), value.detach()), key)
+            self.assertEqual(tensors[key].dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(tensors[key], value.detach()), key)
         started = self.serve(model__file=str(exported))
         again = self.pulled(self.observer(started))
         self.assertTrue(all(np.array_equal(again[key].view(np.uint16), values[key].view(np.uint16)) for key in values))
@@ -329,16 +336,7 @@ class PythonPrecision(processes.ProcessTest):
         self.steps(client, model, 3)
         for name, count in (("b", 2), ("c", 1)):
             others = serving(name, count)
-            move = self.start_psd("move", "--server", daemons[0].address, "--to", others[0].address)
-            into = model.zeros()
-
-            def moved(move=move, into=into):
-                client.pull(into)  # the trainer quiesces
-                client.push(model.zeros())
-                return not move.runs()
-
-            processes.until("the model has moved", moved)
-            self.assert_ends(move)
+            self.move_model(daemons[0], others[0], client, model)
             self.assert_trained(client, model, initial, 3)
             daemons = others
 

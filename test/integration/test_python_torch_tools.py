@@ -10,7 +10,7 @@ import ctrl_c
 import processes
 import served_models
 import torch
-from test_python_optimizer import TOLERANCE, batches, make_net, train, two_groups
+from test_python_optimizer import batches, make_net, train, two_groups
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.optim import lr_scheduler, swa_utils
@@ -55,19 +55,6 @@ class Low(nn.Module):
 
 
 class PythonTorchTools(served_models.ServedTest):
-    def open_daemon(self, **settings):
-        return self.daemon(**{"policy": "locked", "optimizer": None, **settings})
-
-    def of(self, optimizer, daemon=None, model=None, **options):
-        def kind(optimizer, address, **options):
-            return psd.torch.Optimizer(optimizer, address, model=model, **options)
-
-        return self.served(optimizer, daemon or self.open_daemon(), kind=kind, **options)
-
-    def assert_close(self, mine, local, tolerance=TOLERANCE):
-        for (name, one), (_, two) in zip(mine.named_parameters(), local.named_parameters()):
-            self.assertLessEqual(float((one - two).detach().abs().max()), tolerance, name)
-
     def assert_refused(self, message, make, kind=psd.InvalidArgument):
         with self.assertRaisesRegex(kind, message) as refused:
             make()

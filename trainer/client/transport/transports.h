@@ -59,7 +59,7 @@ class Transports {
     /// As of SliceTransport, for the slice's elements of the whole arena.
     kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice) const;
     kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, ArenaValues destination) const;
-    /// Those of float32 slices.
+    /// The transports of float32 slices.
     const Choice& slices() const { return slices_; }
     uint32_t pushWindow() const { return slices_.push->window(); }
     uint32_t pullWindow() const { return slices_.pull->window(); }
