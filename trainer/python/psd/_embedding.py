@@ -142,8 +142,9 @@ class TableRows:
                 rows._reader.close()
         needs_gradient = self.parameter.requires_grad
         self.parameter.requires_grad_()
-        self._handle = self.parameter.register_hook(functools.partial(_reject_loss, self.name))  # no reference to self or the client
-        weakref.finalize(self, self._handle.remove).atexit = False
+        handle = self.parameter.register_hook(functools.partial(_reject_loss, self.name))  # no reference to self or the client
+        weakref.finalize(self, handle.remove).atexit = False
+        self._handle = handle
         self.parameter.requires_grad_(needs_gradient)
         for module in self._modules:
             module.rows = self.parameter

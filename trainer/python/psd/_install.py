@@ -14,7 +14,7 @@ def _fault() -> str:
     for pattern in ("psd-*.dist-info", "psd-*.egg-info"):
         for other in folder.parent.glob(pattern):
             return f"{folder} has files of another distribution as well, which is named psd ({other.name})"
-    if getattr(sys.modules[__package__], "__distribution__", None) != DISTRIBUTION:
+    if getattr(sys.modules[__name__.rpartition(".")[0]], "__distribution__", None) != DISTRIBUTION:
         return f"{folder}/__init__.py is not that of {DISTRIBUTION}: another distribution has replaced or removed it"
     return ""
 

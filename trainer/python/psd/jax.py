@@ -9,6 +9,7 @@ from . import _install  # noqa: F401, before all else
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
