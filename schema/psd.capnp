@@ -55,6 +55,7 @@ struct ModelAccess {
                                    # parameter groups, that of the last
   takesHyperparameters @16 :Bool;  # pushes may carry hyperparameters, since the configuration has no optimizer
   restoresState @17 :Bool;         # the daemon has Trainer.pullState(), restoreState() and restored()
+  takesSparse @18 :Bool;           # Trainer.push() takes topk's encoding whatever codec was agreed
   outgoingBytes @14 :UInt64;       # limit on the bytes of answers with values that wait for one connection; a pull
                                    # beyond it is refused (overloaded). 0: unknown (an older daemon)
 }
@@ -338,8 +339,8 @@ interface Trainer extends(Reader) {
   # A session may have one such call outstanding; a second one is refused with invalidArgument.
 
   push @3 (head :PushHead, gradient :Data, codec :Text, count :UInt32) -> PushResult;
-  # One slice of one gradient. `gradient` holds values of the shard's dtype, or `count` values encoded with the codec
-  # agreed in join(), `codec`. The slices of a shard come in any order and do not overlap. Together they cover the shard,
+  # One slice of one gradient. `gradient` holds values of the shard's dtype, or `count` values encoded with `codec`: the
+  # codec agreed in join(), or topk, which is lossless if it contains all values that are not zero. The slices of a shard come in any order and do not overlap. Together they cover the shard,
   # which completes the shard's part of the gradient. All of them name one `basis`. The gradient is complete when
   # `parts` parts are complete.
   # `step` rises with every gradient. A larger step drops the unfinished parts of the previous gradient: with several

@@ -56,6 +56,14 @@ void forLarge(std::span<const float> values, uint32_t bits, const Take& take) {
   });
 }
 
+uint64_t countNonZeros(std::span<const float> values) {
+  uint64_t found = 0;
+  vectorised([&]() PSD_VECTORISED {
+    for (const float value : values) found += magnitudeBits(value) != 0 ? 1u : 0u;
+  });
+  return found;
+}
+
 }  // namespace
 
 LargestValues findLargest(std::span<const float> values, uint64_t k) {
@@ -73,24 +81,42 @@ LargestValues findLargest(std::span<const float> values, uint64_t k) {
   return {*threshold, rank - static_cast<uint64_t>(larger)};
 }
 
-Status SparseCodec::encode(std::span<const float> values, uint64_t, std::byte* out) const {
-  const uint64_t k = kept(values.size());
+template <class Takes>
+void SparseCodec::writeLarge(std::span<const float> values, uint32_t bits, uint64_t k, std::byte* out,
+                             const Takes& takes) {
   auto* const head = reinterpret_cast<uint32_t*>(out);
   auto* toValue = reinterpret_cast<float*>(out + valuesAt(values.size()));
   auto* toPlace = reinterpret_cast<uint16_t*>(toValue + k);
   head[0] = static_cast<uint32_t>(k);
   std::fill_n(head + 1, groupsOf(values.size()), 0u);
-  LargestValues largest = findLargest(values, k);
-  forLarge(values, largest.bits, [&](size_t i) {
-    if (magnitudeBits(values[i]) == largest.bits && largest.equal-- == 0) {
-      largest.equal = 0;  // enough equal magnitudes were found
-      return;
-    }
+  forLarge(values, bits, [&](size_t i) {
+    if (!takes(i)) return;
     *toValue++ = values[i];
     *toPlace++ = static_cast<uint16_t>(i % kGroup);
     head[1 + i / kGroup]++;
   });
+}
+
+Status SparseCodec::encode(std::span<const float> values, uint64_t, std::byte* out) const {
+  const uint64_t k = kept(values.size());
+  LargestValues largest = findLargest(values, k);
+  writeLarge(values, largest.bits, k, out, [&](size_t i) {
+    if (magnitudeBits(values[i]) != largest.bits || largest.equal-- != 0) return true;
+    largest.equal = 0;  // enough equal magnitudes were found
+    return false;
+  });
   return {};
+}
+
+std::optional<SparseCodec::Encoded> SparseCodec::encodeNonZeros(std::span<const float> values,
+                                                                uint64_t mostBytes) {
+  const uint64_t k = countNonZeros(values);
+  const uint64_t bytes = bytesFor(values.size(), k);
+  if (bytes > mostBytes || !allFinite(values)) return {};
+  auto memory = std::make_shared<std::vector<uint64_t>>((bytes + 7) / 8);
+  auto* const out = reinterpret_cast<std::byte*>(memory->data());
+  writeLarge(values, 1, k, out, [](size_t) { return true; });
+  return Encoded{std::move(memory), Bytes(out, bytes)};
 }
 
 Status SparseCodec::check(Bytes bytes, uint64_t count) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"
@@ -26,6 +28,14 @@ class SparseCodec : public Codec {
   std::optional<uint64_t> entryCount(Bytes bytes, uint64_t) const override {
     return *arrayAt<uint32_t>(bytes, 0);
   }
+  /// Memory of an encoding. Up to 7 bytes past its end are readable.
+  struct Encoded {
+    std::shared_ptr<const void> owner;
+    Bytes bytes;
+  };
+  /// The lossless encoding of `values`: all that are not zero. Nothing if it takes more than `mostBytes`, or
+  /// if some are not finite.
+  static std::optional<Encoded> encodeNonZeros(std::span<const float> values, uint64_t mostBytes);
   void entries(Bytes bytes, uint64_t count, uint64_t first, std::span<uint32_t> places,
                std::span<float> values) const override;
 
@@ -40,8 +50,24 @@ class SparseCodec : public Codec {
     return std::clamp<uint64_t>(std::llround(fraction_ * static_cast<double>(count)), 1, count);
   }
 
+  /// Writes the encoding of the `k` values whose magnitudeBits() are at least `bits` and for which takes(i)
+  /// holds.
+  template <class Takes>
+  static void writeLarge(std::span<const float> values, uint32_t bits, uint64_t k, std::byte* out,
+                         const Takes& takes);
+
   const double fraction_;
 };
+
+/// Whether encodeNonZeros() is worth trying: of a sample of `count` values at most half are not zero.
+template <class IsZero>
+bool looksSparse(size_t count, const IsZero& isZero) {
+  constexpr size_t kSample = 32;
+  const size_t stride = std::max<size_t>(1, count / kSample) | 1;  // odd: meets all columns of most matrices
+  size_t seen = 0, zeros = 0;
+  for (size_t i = 0; i < count; i += stride, ++seen) zeros += isZero(i) ? 1 : 0;
+  return 2 * zeros >= seen;
+}
 
 /// The set of the largest values: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose
 /// magnitudeBits() are `bits`.

@@ -89,6 +89,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   out.setOptimizer(access.optimizer.c_str());
   out.setTakesHyperparameters(access.takesHyperparameters);
   out.setRestoresState(true);
+  out.setTakesSparse(true);
   if (access.local.period != 0) {
     auto steps = out.initLocalSteps();
     steps.setPeriod(access.local.period);

@@ -6,6 +6,7 @@
 #include <kj/vector.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "common/codec/topk.h"
 #include "common/text/text.h"
 #include "server/model/slice_checks.h"
 #include "server/policy/policy_capabilities.h"
@@ -171,6 +172,7 @@ Result<Gradient> TrainerService::valuesOf(uint32_t shard, std::span<const std::b
 
 Result<Gradient> TrainerService::gradientOf(std::string_view codec, std::span<const std::byte> bytes,
                                             uint64_t count) const {
+  if (codec == TopK::kName) return Gradient(*findDecoder(codec), bytes, count);
   if (codec_ == nullptr || codec != codec_->name()) return codecNotAgreed(printable(codec), codec_);
   return Gradient(*codec_, bytes, count);
 }

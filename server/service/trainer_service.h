@@ -86,7 +86,7 @@ class TrainerService {
   /// Values in the dtype of a shard; contents are not checked. ErrorCode::badSlice if the bytes are no such
   /// values. `bytes` must stay valid as long as the result.
   Result<Gradient> valuesOf(uint32_t shard, std::span<const std::byte> bytes) const;
-  /// Decodes a pushed gradient with the negotiated codec; contents are not checked.
+  /// Decodes a pushed gradient with the negotiated codec, or with topk; contents are not checked.
   /// ErrorCode::invalidArgument for another codec. `bytes` must stay valid as long as the gradient.
   Result<Gradient> gradientOf(std::string_view codec, std::span<const std::byte> bytes, uint64_t count) const;
   /// Like gradientOf(), for a gradient of rows; sparse codecs do not support rows.

@@ -43,8 +43,10 @@ struct Joined {
 };
 
 Result<std::unique_ptr<Client>> connectTo(const LocalServer& server, const std::string& codec,
-                                          const std::string& pullCodec) {
+                                          const std::string& pullCodec,
+                                          Transport transport = Transport::automatic) {
   ClientOptions options;
+  options.transport = transport;
   options.servers = {server.address()};
   options.chunkBytes = kChunkBytes;
   options.codec = codec;
@@ -53,11 +55,11 @@ Result<std::unique_ptr<Client>> connectTo(const LocalServer& server, const std::
 }
 
 Result<Joined> join(const LocalServer& server, const std::string& codec, const std::string& pullCodec,
-                    uint64_t seed = 0) {
+                    uint64_t seed = 0, Transport transport = Transport::automatic) {
   Joined joined;
   Random random(seed);
   if (seed != 0) joined.start = normalValues(joined.start.size(), random);
-  PSD_ASSIGN_OR_RETURN(joined.client, connectTo(server, codec, pullCodec));
+  PSD_ASSIGN_OR_RETURN(joined.client, connectTo(server, codec, pullCodec, transport));
   PSD_ASSIGN_OR_RETURN(joined.info, joined.client->join({Rank{0}, 1}, weights(), [&] {
     return std::span<const float>(joined.start);
   }));
@@ -65,8 +67,8 @@ Result<Joined> join(const LocalServer& server, const std::string& codec, const s
 }
 
 Joined mustJoin(const LocalServer& server, const std::string& codec, const std::string& pullCodec = "",
-                uint64_t seed = 0) {
-  auto joined = join(server, codec, pullCodec, seed);
+                uint64_t seed = 0, Transport transport = Transport::automatic) {
+  auto joined = join(server, codec, pullCodec, seed, transport);
   PSD_REQUIRE_OK(joined);
   return std::move(*joined);
 }
@@ -157,6 +159,37 @@ TEST_CASE("a trainer with any codec makes the model that its decoded gradients m
       CHECK(self["pushed_value_bytes"] == step * trainer.start.size() * sizeof(float));
       CHECK(status["counters"]["push_bytes"] == reference.bytes());
       PSD_REQUIRE_OK(trainer.client->leave());
+    }
+  }
+}
+
+TEST_CASE("a gradient of mostly zeros travels as its other values") {
+  for (const std::string policy : {"hogwild", "locked", "sync"}) {
+    for (const std::string optimizer : {"sgd", "adam"}) {  // zeros change nothing, or something
+      INFO(policy << ", " << optimizer);
+      Json config = configOf(policy);
+      config["optimizer"] = {{"type", optimizer}, {"lr", kRate}};
+      LocalServer one(config), other(config);
+      Joined sparse = mustJoin(one, "none", "", 57, Transport::rpc);
+      Joined dense = mustJoin(other, "none", "", 57, Transport::shm);  // where bytes are cheap
+      const size_t size = sparse.start.size();
+      std::vector<Version> basis;
+      for (uint64_t step = 1; step <= 3; step++) {
+        std::vector<float> gradient(size);
+        for (size_t row = step; row < size / 16; row += 40) {
+          for (size_t i = 0; i < 16; i++) gradient[16 * row + i] = static_cast<float>(row + i + step);
+        }
+        const auto pushed = sparse.client->push(Step{step}, gradient, 1, basis).wait();
+        PSD_REQUIRE_OK(pushed);
+        CHECK(pushed->bytes < size * sizeof(float) / 20);
+        const auto whole = dense.client->push(Step{step}, gradient, 1, basis).wait();
+        PSD_REQUIRE_OK(whole);
+        CHECK(whole->bytes == size * sizeof(float));
+        basis = pushed->versions;
+      }
+      CHECK(pulled(*sparse.client) == pulled(*dense.client));
+      PSD_REQUIRE_OK(sparse.client->leave());
+      PSD_REQUIRE_OK(dense.client->leave());
     }
   }
 }

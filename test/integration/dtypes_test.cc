@@ -129,6 +129,25 @@ TEST_CASE("native and float32 arrays train the same float32 parameters under eac
   }
 }
 
+TEST_CASE("16-bit gradients of mostly zeros travel as their other values") {
+  const ModelSpec model{"narrow", {{"w", DType::bf16, {30'000}}}};
+  LocalServer server(config("locked"));
+  const auto client = connect(server, Transport::rpc);
+  std::vector<float> values(ModelLayout(model).totalElements());
+  const auto none = [&] { return ConstArenaValues(values); };
+  PSD_REQUIRE_OK(client->join({Rank{0}, 1}, model, none));
+  for (size_t i = 160; i < 192; i++) values[i] = static_cast<float>(i) / 3;
+  const auto pushed = client->push(Step{1}, values, 1, {}).wait();
+  PSD_REQUIRE_OK(pushed);
+  CHECK(pushed->bytes < 300);
+  std::vector<float> pulled(values.size());
+  PSD_REQUIRE_OK(client->pull(pulled).wait());
+  for (size_t i = 0; i < values.size(); i++) {
+    const float gradient = fromBfloat16(toBfloat16(values[i]));
+    REQUIRE(pulled[i] == fromBfloat16(toBfloat16(-0.5f * gradient)));
+  }
+}
+
 TEST_CASE("a pull in a codec is rounded to the dtype of a native array") {
   LocalServer server(config("locked"));
   const auto client = connect(server, Transport::rpc, "int8");

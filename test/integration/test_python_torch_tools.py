@@ -276,13 +276,33 @@ class PythonTorchTools(served_models.ServedTest):
                 optimizer = self.of(make(mine), overlap=overlap)
                 run(mine, optimizer, several=not overlap)
             self.assertEqual(len(logs.output), 1, logs.output)
-            self.assertIn("sparse gradients are pushed with all rows, also those that are zero: 'word.weight', 'bag.weight'; psd.torch.Embedding",
+            self.assertIn("each step pulls all rows of 'word.weight', 'bag.weight', and pushes those with a gradient; psd.torch.Embedding",
                           logs.output[0])
             run(local, make(local), several=not overlap)
             self.assert_close(mine, local)
         with self.assertNoLogs("psd", logging.INFO):
             self.of(torch.optim.SGD(local.parameters(), 0.1))
         self.assert_refused("the daemon has no SparseAdam", lambda: self.of(torch.optim.SparseAdam(mine.word.parameters())))
+
+    def test_sparse_gradients_travel_as_the_rows_that_they_touch(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.word, self.out = nn.Embedding(20000, 8, sparse=True), nn.Linear(8, 1)
+
+            def forward(self, ids):
+                return self.out(self.word(ids).mean(1)).squeeze(1)
+
+        for dtype in (torch.float32, torch.bfloat16):
+            model = Words().to(dtype)
+            optimizer = self.of(torch.optim.SGD(model.parameters(), 0.1), transport="rpc")
+            for ids in torch.randint(20000, (3, 8, 3), generator=torch.Generator().manual_seed(11)):
+                before = optimizer.client.bytes_pushed
+                optimizer.zero_grad()
+                model(ids).square().mean().backward()
+                optimizer.step()
+                # 8 x 3 rows of 8 values with their places, and the head of the encoding
+                self.assertLess(optimizer.client.bytes_pushed - before, 8 * 3 * 8 * 6 + 200)
 
     # --- Several models, loaders, cells -----------------------------------------------------------------------------
 

@@ -209,6 +209,7 @@ std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
     own = std::make_shared<EncodedPushes>(terms_.codec, carried_, terms_.rank.value + 1);
   }
   if (own || terms_.pullCodec) transports_.useCodecs(own, terms_.pullCodec);
+  if (terms_.takesSparse) transports_.usePushesOfNonZeros();
   if (pullsDeltas()) transports_.useDeltas(*findDecoder(terms_.localSteps.deltas));
   return own;
 }

@@ -144,6 +144,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   terms.optimizer = wire::textIn(access.getOptimizer());
   terms.takesHyperparameters = access.getTakesHyperparameters();
   terms.restoresState = access.getRestoresState();
+  terms.takesSparse = access.getTakesSparse();
   terms.rules.text = wire::textIn(access.getRules());
   for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
   PSD_RETURN_IF_ERROR(readAllReduce(access, terms.allReduce));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "common/codec/topk.h"
 #include "trainer/client/transport/push_calls.h"
 
 namespace psd {
@@ -34,6 +35,9 @@ std::shared_ptr<const void> MessageTransport::expect(uint64_t pull, ShardId shar
 
 kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const Slice& slice,
                                                 const SliceValues& values) {
+  if (auto few = nonZerosOf(slice, std::as_bytes(values.values))) {
+    return pushEncoded(push, slice, TopK::kName, few->bytes, std::move(few->owner));
+  }
   auto request = connection_.trainer().pushRequest(pushCall(push, slice));
   describe(request.initHead(), push, slice);
   if (values.owner) connection_.stream().pin(values.values.data(), values.owner);
@@ -41,6 +45,34 @@ kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const S
       wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), values.values));
   return request.send().dropPipeline().then(
       [bytes = values.values.size_bytes()](auto answer) { return readAnswer(answer, bytes); });
+}
+
+kj::Promise<SlicePushed> MessageTransport::pushBytes(const PushRequest& push, const Slice& slice,
+                                                     std::span<const std::byte> bytes,
+                                                     std::shared_ptr<const void> owner) {
+  if (auto few = nonZerosOf(slice, bytes)) {
+    return pushEncoded(push, slice, TopK::kName, few->bytes, std::move(few->owner));
+  }
+  return pushEncoded(push, slice, "", bytes, std::move(owner));
+}
+
+std::optional<SparseCodec::Encoded> MessageTransport::nonZerosOf(const Slice& slice,
+                                                                 std::span<const std::byte> bytes) const {
+  if (!pushesNonZeros_) return {};
+  const uint64_t mostBytes = bytes.size() / 2;
+  const auto encode = [&](std::span<const float> values) {
+    return SparseCodec::encodeNonZeros(values, mostBytes);
+  };
+  const Codec* const codec = codecOf(slice.dtype);
+  if (!codec) {
+    const std::span values(reinterpret_cast<const float*>(bytes.data()), slice.count);
+    return looksSparse(slice.count, [&](size_t i) { return values[i] == 0; }) ? encode(values) : std::nullopt;
+  }
+  const auto* const halves = reinterpret_cast<const uint16_t*>(bytes.data());
+  if (!looksSparse(slice.count, [&](size_t i) { return (halves[i] & 0x7fff) == 0; })) return {};
+  std::vector<float> wide(slice.count);
+  codec->decode(bytes, slice.count, 0, wide);
+  return encode(wide);
 }
 
 kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, const Slice& slice,

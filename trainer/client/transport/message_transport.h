@@ -3,10 +3,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
 
+#include "common/codec/sparse.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/slice_transport.h"
 
@@ -34,6 +36,11 @@ class MessageTransport final : public SliceTransport {
   std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset,
                                      std::span<std::byte> into);
 
+  /// From now on slices of mostly zeros are pushed as their other values and the places of these.
+  void usePushesOfNonZeros() { pushesNonZeros_ = true; }
+  /// Pushes values of the slice's dtype.
+  kj::Promise<SlicePushed> pushBytes(const PushRequest& push, const Slice& slice,
+                                     std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
   /// push() and pull() of values encoded with the codec of this name.
   kj::Promise<SlicePushed> pushEncoded(const PushRequest& push, const Slice& slice, std::string_view codec,
                                        std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
@@ -62,9 +69,12 @@ class MessageTransport final : public SliceTransport {
  private:
   using Key = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
 
+  /// The values that are not zero, if these are few enough.
+  std::optional<SparseCodec::Encoded> nonZerosOf(const Slice& slice, std::span<const std::byte> bytes) const;
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
 
   DaemonConnection& connection_;
+  bool pushesNonZeros_ = false;
   std::map<Key, std::span<std::byte>> places_;  // destinations of the slices in flight
 };
 

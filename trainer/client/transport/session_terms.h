@@ -45,6 +45,7 @@ struct SessionTerms {
   std::string optimizer;       ///< JSON; see JoinInfo
   bool takesHyperparameters = false;
   bool restoresState = false;  ///< the daemon has the calls of state_calls.h
+  bool takesSparse = false;    ///< the daemon decodes topk in every push
   ModelRules rules;
 
   /// Whether a shard has a 16-bit dtype.

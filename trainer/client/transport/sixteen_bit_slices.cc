@@ -63,8 +63,8 @@ kj::Promise<SlicePushed> SixteenBitSlices::push(SliceTransport& transport, Devic
   }
   auto sent = inDtypeOf(slice, values);
   if (!sent.ok()) return SlicePushed{.status = sent.status()};
-  return messages_.pushEncoded(push, slice, "", sent->bytes,
-                               sent->owner ? std::move(sent->owner) : std::move(staged));
+  return messages_.pushBytes(push, slice, sent->bytes,
+                             sent->owner ? std::move(sent->owner) : std::move(staged));
 }
 
 kj::Promise<Result<SlicePulled>> SixteenBitSlices::pull(SliceTransport& transport, DeviceCopier* copier,

@@ -42,6 +42,8 @@ class Transports {
   /// From now on values in host memory use these codecs, see CodecTransport.
   void useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec);
 
+  /// See MessageTransport.
+  void usePushesOfNonZeros() { messages_.usePushesOfNonZeros(); }
   /// From now on pulls to host memory transfer differences in this codec, see DeltaTransport.
   void useDeltas(const Codec& codec);
 

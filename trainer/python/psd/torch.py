@@ -137,8 +137,8 @@ class Optimizer(Training, BufferCalls, torch.optim.Optimizer):
             raise
         self._before.clear()
         if sparse := sparse_in(model, self._parameters):
-            _log.info("sparse gradients are pushed with all rows, also those that are zero: '%s'; psd.torch.Embedding pulls and pushes only the "
-                      "rows that a step uses", "', '".join(sparse))
+            _log.info("each step pulls all rows of '%s', and pushes those with a gradient; psd.torch.Embedding also pulls only the rows that a "
+                      "step uses", "', '".join(sparse))
 
     def _make_arrays(self) -> None:
         """Makes the flat arrays, with the parameters' values, and finds the parameter group of each place in them."""
