@@ -241,4 +241,4 @@ class Pictures:
             return []
         self.folder.mkdir(exist_ok=True)
         (self.folder / f"{name}.svg").write_text(line_plot.plot(title, x, y, curves, y_range, x_scale), encoding="utf-8")
-        return [f"![{title}](pictures/{name}.svg)", ""]
+        return [f"![{title}](../pictures/{name}.svg)", ""]
