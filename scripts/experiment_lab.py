@@ -224,7 +224,7 @@ def table(head, rows):
 
 def verdict(checks):
     """A sentence for each (claim, whether it was confirmed)."""
-    return [*(f"- {'Came out' if held else '**Did not come out**'}: {claim}." for claim, held in checks), ""]
+    return [*(f"- {'Confirmed' if held else '**Not confirmed**'}: {claim}." for claim, held in checks), ""]
 
 
 class Pictures:

@@ -204,7 +204,7 @@ class Experiments(TruthTest):
         self.assertIn("### Backup trainers", done.stdout)
         self.assertEqual(len(re.findall(r"^\| 8 \+ [0124] \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9. …]+ \|$", done.stdout, re.MULTILINE)), 4,
                          done.stdout)
-        self.assertIn("- Came out: each backup trainer makes rounds shorter.", done.stdout)
+        self.assertIn("- Confirmed: each backup trainer makes rounds shorter.", done.stdout)
         self.assertEqual(page.read_bytes(), before, "--quick has written to the page")
 
 
