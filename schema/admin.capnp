@@ -29,7 +29,7 @@ interface Admin @0xa8f89e12343931e8 {
 
   recordWhole @10 (document :Text) -> (status :Acknowledgement);
   # Records a checkpoint of the whole model, of all daemons that serve it: `document` is the text of whole.json
-  # (docs/checkpoint_format.md). Answered when it is on disk; the checkpoint of this daemon that it names is kept until
+  # (docs/reference/checkpoint_format.md). Answered when it is on disk; the checkpoint of this daemon that it names is kept until
   # another document replaces it. In the lead this call makes it count. invalidArgument: the document is malformed or
   # has another number of daemons, or a log continues from the checkpoint that it names of this daemon. unavailable:
   # that checkpoint no longer exists.
@@ -47,14 +47,14 @@ interface Admin @0xa8f89e12343931e8 {
   # human-readable, what would differ; nothing changes. For callers that change several daemons or none.
 
   events @5 (after :UInt64, wait :Bool) -> (json :Text);
-  # Events after the event numbered `after`, among the 256 newest, as JSON. docs/operations.md lists the fields. With
+  # Events after the event numbered `after`, among the 256 newest, as JSON. docs/guides/operations.md lists the fields. With
   # `wait` the call is parked until there is one. A connection may have one such call outstanding; another one fails.
 
   replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderTerm :UInt64)
       -> ReplicateResult;
   # The daemon `follower` becomes the standby of this one: `sink` receives the model, and from then on every update,
   # until it or the connection is dropped. `primary`: the number of the daemon that is meant. `name` (human-readable)
-  # and `addresses` are the caller's. `records`: the newest log record format that it reads (docs/log_format.md); 0:
+  # and `addresses` are the caller's. `records`: the newest log record format that it reads (docs/reference/log_format.md); 0:
   # unknown, from a psd older than PSDLOG2.
   # invalidArgument: no engine is configured here, or the caller does not read this daemon's records. standby: this
   # daemon is not the primary, or is another one. notReady: it has no values yet, or another standby. unavailable: it is

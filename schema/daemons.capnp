@@ -31,14 +31,14 @@ interface ReplicaSink @0x9060436634d7a15e {
   # the start.
 
   image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
-  # A part of a checkpoint (docs/checkpoint_format.md), or of the configuration beside it ("config.json"): appends
+  # A part of a checkpoint (docs/reference/checkpoint_format.md), or of the configuration beside it ("config.json"): appends
   # `bytes` to the file at `path`, or renames that file to `renamedTo`.
 
   imageDone @1 (path :Text) -> (status :Acknowledgement);
   # The checkpoint in the folder `path` is complete. Answered when the standby has loaded the model.
 
   records @2 (bytes :Data) -> FollowerAnswer;
-  # More bytes of the log record stream (docs/log_format.md). Answered when the standby holds them; later when too many
+  # More bytes of the log record stream (docs/reference/log_format.md). Answered when the standby holds them; later when too many
   # records are not yet applied.
 
   heartbeat @3 () -> FollowerAnswer;

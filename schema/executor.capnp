@@ -1,6 +1,6 @@
 @0xb1c7e5d2904fa683;
 # The protocol between an executor (psd-executor), which computes forward and backward passes over a daemon's
-# parameters, and its trainers. docs/executor.md explains it. The RPC rules are those of psd.capnp: beside its result,
+# parameters, and its trainers. docs/guides/executor.md explains it. The RPC rules are those of psd.capnp: beside its result,
 # every method returns a status, which is ok or a typed Error whose code says whether a retry can succeed. An exception
 # means a broken connection or a defect.
 
@@ -81,7 +81,7 @@ interface Executor {
   # start from their initial values.
 
   status @2 () -> (status :Acknowledgement, json :Text);
-  # Queue, waits, trainers and their contexts; docs/executor.md describes the JSON.
+  # Queue, waits, trainers and their contexts; docs/guides/executor.md describes the JSON.
 
   keepAlive @3 () -> ();
   # Answered at once, also while a computation runs.

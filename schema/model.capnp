@@ -43,7 +43,7 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
-  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says what it
+  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/reference/protocol.md says what it
                            # holds
   partitions @5 :UInt32;   # number of partitions; 0 and 1: the model is whole
   whole @6 :List(TensorSpec);   # of a partition: the tensors of the whole model. Empty: unknown; a daemon with
@@ -129,7 +129,7 @@ struct Hyperparameters {
   # Hyperparameters of an optimizer step, by runs of consecutive elements of a shard or, of a row shard, of the model's
   # tables. Only where ModelAccess.takesHyperparameters.
   values @0 :List(Float64);   # of the sets, one set after the other. A set: the learning rate, then each option of the
-                              # optimizer that is a number, in the order of docs/configuration.md; betas count as two
+                              # optimizer that is a number, in the order of docs/reference/configuration.md; betas count as two
   setSize @1 :UInt32;         # values of each set
   runs @2 :List(Run);         # cover the shard, or all tables; at most one for each tensor or table, at least one for
                               # each set

@@ -1,5 +1,5 @@
 @0xd5f1a0c3b7e24689;
-# The protocol of psd, with the imported files beside it. docs/protocol.md explains it; these files are the reference.
+# The protocol of psd, with the imported files beside it. docs/reference/protocol.md explains it; these files are the reference.
 #
 # Ids of fields and methods are never reused: an addition gets the next number. Element offsets and counts are in
 # float32 elements of the flat arena (common/types/model_layout.h); names say where a number counts bytes. Every method
@@ -127,10 +127,10 @@ interface Reading {
   # Does nothing. Its round trip is the lower bound of any call's.
 
   status @2 () -> (json :Text);
-  # The daemon's state as JSON. docs/operations.md lists the fields.
+  # The daemon's state as JSON. docs/guides/operations.md lists the fields.
 
   hotRows @3 () -> (status :Acknowledgement, json :Text);
-  # The most-updated rows of each embedding table, as JSON. docs/operations.md lists the fields. The daemon scans all
+  # The most-updated rows of each embedding table, as JSON. docs/guides/operations.md lists the fields. The daemon scans all
   # rows for it. notReady: a scan is running.
 
   takeover @4 (known :UInt64, primary :UInt64) -> (term :UInt64);

@@ -1,4 +1,4 @@
-"""The page that scripts/bench writes: docs/performance.md."""
+"""The page that scripts/bench writes: docs/reference/performance.md."""
 
 import dataclasses
 import datetime

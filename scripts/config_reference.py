@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates the tables of docs/configuration.md, between markers, and configs/psd.schema.json for editors from the JSON
+"""Generates the tables of docs/reference/configuration.md, between markers, and configs/psd.schema.json for editors from the JSON
 Schema that `psd check --schema` prints.
 
 Markers in the page: `<!-- keys: PATH … -->` a table of the keys of these objects, `<!-- live keys -->` and
@@ -13,7 +13,7 @@ import re
 import subprocess
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
-PAGE = REPO / "docs/configuration.md"
+PAGE = REPO / "docs/reference/configuration.md"
 SCHEMA_FILE = REPO / "configs/psd.schema.json"
 MARKED = re.compile(r"(<!-- ((?:keys: [^>]+|live keys|keys of one daemon)) -->\n).*?(<!-- end -->)", re.DOTALL)
 LINE = 140

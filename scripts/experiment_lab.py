@@ -224,7 +224,7 @@ def table(head, rows):
 
 def verdict(checks):
     """A sentence for each (claim, whether it was confirmed)."""
-    return [*(f"- {'Came out' if held else '**Did not come out**'}: {claim}." for claim, held in checks), ""]
+    return [*(f"- {'Confirmed' if held else '**Not confirmed**'}: {claim}." for claim, held in checks), ""]
 
 
 class Pictures:
@@ -241,4 +241,4 @@ class Pictures:
             return []
         self.folder.mkdir(exist_ok=True)
         (self.folder / f"{name}.svg").write_text(line_plot.plot(title, x, y, curves, y_range, x_scale), encoding="utf-8")
-        return [f"![{title}](pictures/{name}.svg)", ""]
+        return [f"![{title}](../pictures/{name}.svg)", ""]

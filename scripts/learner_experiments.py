@@ -1,4 +1,4 @@
-"""The claims of scripts/experiments about learners that communicate little, for docs/internet.md."""
+"""The claims of scripts/experiments about learners that communicate little, for docs/guides/internet.md."""
 
 import math
 import statistics
@@ -48,7 +48,7 @@ class Learners:
 
     def text(self):
         return (f"A transformer (`{MODEL.removesuffix(',dropout=0')}`) on the 1.1 million characters of Tiny Shakespeare, {LEARNERS} virtual "
-                f"[learners](trainer.md#virtual-trainers) with {self.steps:,} steps each of {BATCH} sequences of 32 characters, AdamW with a "
+                f"[learners](../reference/trainer.md#virtual-trainers) with {self.steps:,} steps each of {BATCH} sequences of 32 characters, AdamW with a "
                 f"warm-up of {self.steps // 24} steps to 0.003 and a cosine to 0.0003. The outer optimizer is SGD with rate {OUTER_RATE} "
                 "and Nesterov's momentum "
                 f"{OUTER_MOMENTUM}; with the papers' 0.9 (and rates of 0.1 and 0.3), which a run of so few rounds does not bear, "

@@ -343,8 +343,8 @@ constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
     "Without a configuration it listens on tcp://localhost:5500, the default address of the commands and\n"
-    "of psd-trainer. docs/configuration.md documents every key, docs/operations.md how to run it;\n"
-    "'psd help COMMAND' explains a command, 'man psd' all of them if psd is installed.\n\n"
+    "of psd-trainer. docs/reference/configuration.md documents every key, docs/guides/operations.md how\n"
+    "to run it; 'psd help COMMAND' explains a command, 'man psd' all of them if psd is installed.\n\n"
     "Exit status: 0 success, 1 failure, 2 an invalid command line or configuration, 3 no answer within\n"
     "--timeout, or a timeout in the daemon itself.";
 

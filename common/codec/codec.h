@@ -24,7 +24,7 @@ struct CodecMemory {
 };
 
 /// An encoding of float32 values in fewer bytes. Each slice is encoded separately. The head of each codec's
-/// file and docs/protocol.md specify the bytes. Immutable; thread-safe.
+/// file and docs/reference/protocol.md specify the bytes. Immutable; thread-safe.
 ///
 /// Encoding with error feedback, per slice and step (GradientEncoder in trainer/client): accumulate() the
 /// gradient into the memory, encode() the residual, settle() the memory. Up to rounding, no decoded value is

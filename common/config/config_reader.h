@@ -21,7 +21,8 @@ namespace psd {
 /// What a configuration declares of a key beside its type, bounds and default.
 struct Key {
   std::string_view name;
-  /// What the key does, in plain sentences, for docs/configuration.md and for editors. Backticks mark code.
+  /// What the key does, in plain sentences, for editors and docs/reference/configuration.md. Backticks
+  /// mark code.
   std::string_view text;
   unsigned flags = 0;
 

@@ -10,8 +10,8 @@ namespace psd::wire {
 /// it sleeps. Waking a sleeping thread costs the sender an interrupt to another core and the sleeper the exit
 /// from that core's idle state, on virtual machines more than the call itself; a message that finds its
 /// reader awake costs neither. Between polls the thread offers the core to others (sched_yield), but when all
-/// cores are busy this takes time from them. docs/performance.md measures small calls with and without it.
-/// Owned by the loop's thread.
+/// cores are busy this takes time from them. docs/reference/performance.md measures small calls with and
+/// without it. Owned by the loop's thread.
 class Spinner {
  public:
   /// `time` zero disables it. `port` outlives it.

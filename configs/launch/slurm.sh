@@ -13,7 +13,7 @@
 # must be visible to all nodes. Tokens cross the cluster's network unencrypted: if others could listen, use `tls` and tls:// addresses.
 #
 # --no-kill keeps the job when a node fails. A daemon that is lost with its node ends the run, unless it has a standby
-# (docs/standby.md): with PSD_ENGINE, the members of an etcd outside of the job as http://HOST:PORT[,…], each daemon has one, on the
+# (docs/guides/standby.md): with PSD_ENGINE, the members of an etcd outside of the job as http://HOST:PORT[,…], each daemon has one, on the
 # node after its own, which listens at PSD_PORT + PSD_DAEMONS + N. The job's keys in that etcd begin with /psd/job-JOB.
 set -euo pipefail
 

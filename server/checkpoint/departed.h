@@ -11,8 +11,8 @@ namespace psd {
 
 inline constexpr std::string_view kDepartedName = "trainers.json";
 
-/// The finished ranks, as stored in the file kDepartedName of a folder; docs/checkpoint_format.md describes
-/// the format byte by byte.
+/// The finished ranks, as stored in the file kDepartedName of a folder; docs/reference/checkpoint_format.md
+/// describes the format byte by byte.
 std::string formatDeparted(const Departed& departed);
 /// Errors name `origin` and the problem.
 Result<Departed> parseDeparted(std::string_view text, const std::string& origin);

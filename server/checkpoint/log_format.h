@@ -21,7 +21,7 @@ namespace psd {
 /// Files and folders with higher numbers are not psd's: their successor's number would overflow.
 inline constexpr uint64_t kFileNumberMax = (uint64_t{1} << 63) - 1;
 
-/// The log's byte format; docs/log_format.md describes it. All numbers are little endian.
+/// The log's byte format; docs/reference/log_format.md describes it. All numbers are little endian.
 
 inline constexpr uint32_t kRecordFormat = 3;  ///< that is written and sent; all earlier formats are readable
 inline constexpr uint64_t kSegmentHeaderBytes = 64;

@@ -66,7 +66,8 @@ struct ManifestRowShard : ManifestBlock {
   std::vector<ManifestFile> files;
 };
 
-/// The contents of manifest.json, which docs/checkpoint_format.md describes byte by byte. A value type.
+/// The contents of manifest.json, which docs/reference/checkpoint_format.md describes byte by byte. A value
+/// type.
 struct Manifest {
   uint64_t number = 0;               ///< rises with every checkpoint in a folder
   std::string created;               ///< UTC, "2026-11-21T16:03:00Z"

@@ -22,8 +22,8 @@ struct CheckpointRef {
 };
 
 /// A checkpoint of the whole model, composed of checkpoints of all its daemons, as stored in the file
-/// kWholeName of a folder; docs/checkpoint_format.md describes it. Only the one in the lead's folder is
-/// authoritative. A value type.
+/// kWholeName of a folder; docs/reference/checkpoint_format.md describes it. Only the one in the lead's
+/// folder is authoritative. A value type.
 struct WholeCheckpoint {
   std::string created;               ///< UTC, as Manifest::created
   std::vector<CheckpointRef> parts;  ///< by partition number

@@ -16,9 +16,10 @@ Json makeSchema() {
   in.declare({"$schema", "Path of a JSON Schema for editors. psd ignores it.", Key::kOfDaemon},
              {{"type", "string"}});
   readKeys(in);
-  Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-                 {"title", "Configuration of psd, the parameter server daemon"},
-                 {"description", "Printed by psd check --schema. docs/configuration.md is the reference."}};
+  Json schema = {
+      {"$schema", "https://json-schema.org/draft/2020-12/schema"},
+      {"title", "Configuration of psd, the parameter server daemon"},
+      {"description", "Printed by psd check --schema. docs/reference/configuration.md is the reference."}};
   schema.update(in.schema());
   return schema;
 }

@@ -32,8 +32,8 @@ struct MembershipConfig {
   uint64_t graceMs = 2'000;
 };
 
-/// The configuration of a daemon. Each field is the key of the same name; docs/configuration.md is the
-/// reference. A value type.
+/// The configuration of a daemon. Each field is the key of the same name; docs/reference/configuration.md is
+/// the reference. A value type.
 struct DaemonConfig {
   std::vector<Address> listen;  ///< at least one
   HttpConfig http;

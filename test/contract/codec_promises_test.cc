@@ -258,7 +258,7 @@ TEST_CASE("dgc follows Lin et al.: momentum correction, accumulation, masking") 
   }
 }
 
-TEST_CASE("codecs have the sizes in docs/codecs.md") {
+TEST_CASE("codecs have the sizes in docs/reference/codecs.md") {
   const uint64_t slice = 1 << 18;  // 1 MiB of floats
   const auto ratio = [&](const char* spec) {
     return static_cast<double>(slice * sizeof(float)) /

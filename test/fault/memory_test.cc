@@ -30,7 +30,7 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kModelBytes = 8 * kMiB;
 constexpr uint32_t kTrainers = 4, kPushes = 25;
 constexpr size_t kReaders = 1'000;
-// See docs/configuration.md, limits.
+// See docs/reference/configuration.md, limits.
 constexpr uint64_t kOfConnection = 192 << 10, kOfLoop = 96 * kMiB;
 
 ModelSpec model() { return {"large", {{"w", DType::f32, {kModelBytes / sizeof(float)}}}}; }

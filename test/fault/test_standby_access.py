@@ -191,7 +191,7 @@ class StandbyAccess(processes.ProcessTest):
         self.check_counts(trainer, primary)
 
     def test_a_pair_gets_another_token(self):
-        """As docs/standby.md describes; no daemon takes over except by `psd switch`."""
+        """As docs/guides/standby.md describes; no daemon takes over except by `psd switch`."""
         self.with_tokens()
         primary = self.by_token("a")
         self.until_primary(primary, 1)

@@ -1,4 +1,4 @@
-"""The programs of docs/client.md (PSD_LINE_SOURCE) and docs/executor.md (PSD_DIGITS_SOURCE), built outside the source
+"""The programs of docs/reference/client.md (PSD_LINE_SOURCE) and docs/guides/executor.md (PSD_DIGITS_SOURCE), built outside the source
 tree against installed libraries."""
 
 import os

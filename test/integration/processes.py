@@ -96,7 +96,7 @@ class LogHistory:
 
 
 def read_log(folder):
-    """Everything in the log of a stopped daemon (docs/log_format.md), in order. Records that a daemon wrote again at
+    """Everything in the log of a stopped daemon (docs/reference/log_format.md), in order. Records that a daemon wrote again at
     its start occur once; of a round that was cut off by a daemon's death and repeated, only the second. Data cut off by
     a failing disk is skipped."""
     header_bytes, prefix_bytes = 64, 24

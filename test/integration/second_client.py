@@ -1,4 +1,4 @@
-"""A trainer in pure Python, written from docs/protocol.md and schema/psd.capnp alone: an implementation of the protocol
+"""A trainer in pure Python, written from docs/reference/protocol.md and schema/psd.capnp alone: an implementation of the protocol
 that shares no code with psd. Values travel in messages as float32."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The program in docs/client.md, extracted from the page by CMake (PSD_LINE_BIN), behaves as the page says."""
+"""The program in docs/reference/client.md, extracted from the page by CMake (PSD_LINE_BIN), behaves as the page says."""
 
 import os
 

@@ -1,5 +1,5 @@
 """Training through every codec: MNIST's digits reach the accuracy of plain float32 to within a point, in as few bytes
-as docs/codecs.md says."""
+as docs/reference/codecs.md says."""
 
 import json
 import unittest

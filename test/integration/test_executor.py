@@ -19,8 +19,8 @@ import certificates
 import processes
 
 EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
-# The module in docs/executor.md, and one whose outputs fail.
-POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
+# The module in docs/guides/executor.md, and one whose outputs fail.
+POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "guides" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
 RETURNS = '        return {"logits"'
 WRITES = POINTS.replace(RETURNS, f"        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n{RETURNS}")
 SELDOM = POINTS.replace(RETURNS, f'        if bool((batch["x"] < -1).any()):\n            self.net[0].weight.data.mul_(0.9)\n{RETURNS}')
@@ -452,7 +452,7 @@ class Http(ExecutorTest):
         self.assertEqual(value("psd_executor_trainers_limit"), 1)
         self.assertEqual(self.ask(executor, "/readyz")[::2], (503, "1 trainers are admitted; `trainers` allows 1\n"))
         self.assertEqual([each["rank"] for each in json.loads(self.ask(executor, "/api/status.json")[2])["trainers"]], [0])
-        page = (processes.REPO / "docs" / "monitoring.md").read_text(encoding="utf-8")
+        page = (processes.REPO / "docs" / "guides" / "monitoring.md").read_text(encoding="utf-8")
         self.assertEqual({re.sub("_sum$", "", name) for name in re.findall(r"\bpsd_executor_\w+", page)}, set(named))
         if not shutil.which("promtool"):
             self.skipTest("promtool is missing: apt install prometheus")

@@ -14,8 +14,8 @@ CLICKS = "clicks:samples=4000,scale=100000"
 SGD = '{"type":"sgd","lr":0.4}'
 # The mean is in every sample: with larger steps it oscillates when gradients are late.
 GROUPS = '[{"match":"mean","optimizer":{"type":"sgd","lr":0.02}}]'
-# The module for tables in docs/executor.md.
-OWN = re.findall(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S)[1]
+# The module for tables in docs/guides/executor.md.
+OWN = re.findall(r"```python\n(.*?)```", (processes.REPO / "docs" / "guides" / "executor.md").read_text(encoding="utf-8"), re.S)[1]
 
 
 class TablesTest(ExecutorTest):

@@ -46,7 +46,7 @@ def expressions():
 class MonitoringTest(ProcessTest):
     def test_every_metric_that_is_named_is_exposed(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0")  # no trainer has joined: names must exist all the same
-        page = (REPO / "docs" / "monitoring.md").read_text()
+        page = (REPO / "docs" / "guides" / "monitoring.md").read_text()
         # Those of an executor as listed in the docs, which a test of executors compares with the exposed ones.
         known = exposed(daemon.page) | set(re.findall(r"\bpsd_executor_\w+", page))
         found = list(expressions())
@@ -62,7 +62,7 @@ class MonitoringTest(ProcessTest):
         self.assertEqual(len(ids), len(set(ids)))
 
     def test_every_alert_is_documented(self):
-        page = (REPO / "docs" / "monitoring.md").read_text()
+        page = (REPO / "docs" / "guides" / "monitoring.md").read_text()
         for name in re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text()):
             self.assertIn(f"| `{name}` |", page)
 

@@ -14,7 +14,7 @@ import processes
 PYTHON = os.environ.get("PSD_PYTHON")
 EXPORT = processes.REPO / "scripts" / "export_model"
 CONVERT = processes.REPO / "scripts" / "convert_data"
-CIRCLE = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "own_models.md").read_text(encoding="utf-8"), re.S).group(1)
+CIRCLE = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "guides" / "own_models.md").read_text(encoding="utf-8"), re.S).group(1)
 
 # Writes incorrect models, and one with tables, into the current folder.
 OTHERS = """

@@ -1,4 +1,4 @@
-"""The examples in trainer/python/examples, started as in docs/python.md, learn their tasks."""
+"""The examples in trainer/python/examples, started as in docs/reference/python.md, learn their tasks."""
 
 import importlib.util
 import json
@@ -65,7 +65,7 @@ class PythonExamples(processes.ProcessTest):
     @processes.long_test
     def test_transformer(self):
         daemon = self.daemon(policy="sync", optimizer='{"type":"adam","lr":0.003}')
-        pages = sorted((processes.REPO / "docs" / "decisions").glob("*.md"))
+        pages = sorted((processes.REPO / "docs" / "internals" / "decisions").glob("*.md"))
         text = self.write("text.txt", "".join(page.read_text(encoding="utf-8") for page in pages))
         run = self.torchrun(EXAMPLES / "transformer.py", text, "--server", daemon.address, "--steps", 160)
         for rank in range(2):
@@ -75,7 +75,7 @@ class PythonExamples(processes.ProcessTest):
 
     def test_the_program_of_the_page(self):
         daemon = self.daemon(policy=None, optimizer=None)
-        page = (processes.REPO / "docs" / "python.md").read_text(encoding="utf-8")
+        page = (processes.REPO / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
         program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
         self.assertIn("tcp://localhost:5500", program)
         run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
@@ -152,7 +152,7 @@ class PythonExamples(processes.ProcessTest):
             self.assertGreater(report["server_median_s" if operation == "train" else "median_s"], 0)
 
     def test_each_tells_of_itself(self):
-        page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/python.md", "trainer/python/README.md"))
+        page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/reference/python.md", "trainer/python/README.md"))
         for example in sorted(EXAMPLES.glob("*.py")):
             self.assertIn(f"(../trainer/python/examples/{example.name})", page)
             self.assertIn(f"({example.parent.name}/{example.name})", readme)

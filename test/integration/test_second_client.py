@@ -1,4 +1,4 @@
-"""A trainer that shares no code with psd speaks the protocol as described in docs/protocol.md."""
+"""A trainer that shares no code with psd speaks the protocol as described in docs/reference/protocol.md."""
 
 import asyncio
 import importlib.util
@@ -21,7 +21,7 @@ class SecondClientTest(processes.ProcessTest):
         asyncio.run(capnp.run(work))
 
     def test_the_signature_is_the_pages(self):
-        page = (processes.REPO / "docs" / "protocol.md").read_text(encoding="utf-8")
+        page = (processes.REPO / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
         dense, with_table = (int(value, 16) for value in re.findall(r"signature\s+`0x([0-9a-f]{16})`", page))
         tensors = [("w", (2, 3)), ("b", (3,))]
         self.assertEqual(signature(tensors), dense)

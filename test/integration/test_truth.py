@@ -1,6 +1,6 @@
 """Properties of asynchronous training: psd-trainer simulate gives the same results for virtual trainers in each run,
 and reproduces what papers claim about staleness, liars and rounds. scripts/experiments measures more of it,
-docs/truth.md shows the results."""
+docs/internals/truth.md shows the results."""
 
 import json
 import pathlib
@@ -195,7 +195,7 @@ class Experiments(TruthTest):
     @processes.long_test
     @unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
     def test_a_claim_is_measured_and_reported(self):
-        page = processes.REPO / "docs" / "truth.md"
+        page = processes.REPO / "docs" / "internals" / "truth.md"
         before = page.read_bytes()
         build = pathlib.Path(processes.PSD).parents[1]
         done = subprocess.run([processes.REPO / "scripts" / "experiments", "--quick", "--only", "backup", "--build", build, "--data", DIGITS],
@@ -204,7 +204,7 @@ class Experiments(TruthTest):
         self.assertIn("### Backup trainers", done.stdout)
         self.assertEqual(len(re.findall(r"^\| 8 \+ [0124] \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9. …]+ \|$", done.stdout, re.MULTILINE)), 4,
                          done.stdout)
-        self.assertIn("- Came out: each backup trainer makes rounds shorter.", done.stdout)
+        self.assertIn("- Confirmed: each backup trainer makes rounds shorter.", done.stdout)
         self.assertEqual(page.read_bytes(), before, "--quick has written to the page")
 
 

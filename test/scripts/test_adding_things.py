@@ -1,4 +1,4 @@
-"""The C++ of docs/adding_things.md compiles against the current sources."""
+"""The C++ of docs/internals/adding_things.md compiles against the current sources."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def flags_of(name):
 
 class AddingThings(unittest.TestCase):
     def test_each_file_of_the_page_compiles(self):
-        files = dict(FILE.findall((REPO / "docs/adding_things.md").read_text(encoding="utf-8")))
+        files = dict(FILE.findall((REPO / "docs/internals/adding_things.md").read_text(encoding="utf-8")))
         included = {name for text in files.values() for name in files if f'#include "{name}"' in text}
         self.assertGreaterEqual(len(files), 5, "the page's files are no longer found")
         with tempfile.TemporaryDirectory() as folder:

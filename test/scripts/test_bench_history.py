@@ -108,7 +108,7 @@ class Files(HistoryTest):
         self.assertFalse(self.path.exists())
 
     def test_the_history_of_the_page_can_be_read(self):
-        for each in bench_history.read(REPO / "docs" / "performance_history.jsonl"):
+        for each in bench_history.read(REPO / "docs" / "reference" / "performance_history.jsonl"):
             self.assertTrue(each.figures)
 
 

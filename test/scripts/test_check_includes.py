@@ -72,10 +72,10 @@ class CheckIncludes(CheckoutTest):
                                  "server/policy/c"])
 
     def test_a_page_that_shows_another_order_is_named(self):
-        self.write("docs/architecture.md", "daemon → rpc → common\n")
+        self.write("docs/internals/architecture.md", "daemon → rpc → common\n")
         found = self.check({})
         self.assertEqual(len(found), 2)  # one for server/, one for trainer/
-        self.assertRegex(found[0], "^docs/architecture.md:1: does not show how includes go in server/: tools → daemon → ")
+        self.assertRegex(found[0], "^docs/internals/architecture.md:1: does not show how includes go in server/: tools → daemon → ")
 
     def test_a_file_over_the_limit_is_reported_once(self):
         self.assertEqual([], self.check({"common/long.h": "\n" * 600}))

@@ -32,7 +32,7 @@ class CheckWords(CheckoutTest):
                 (self.root / path).unlink()
 
     def test_decisions_and_the_changelog_are_exempt(self):
-        self.assertEqual([], self.check({"docs/decisions/0001-a.md": "It goes on.\n", "CHANGELOG.md": "It goes on.\n"}))
+        self.assertEqual([], self.check({"docs/internals/decisions/0001-a.md": "It goes on.\n", "CHANGELOG.md": "It goes on.\n"}))
 
     def test_only_the_paths_that_are_named_are_read(self):
         self.write("a/x.md", "It goes on.\n")

@@ -6,7 +6,7 @@ import re
 import unittest
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ("docs/standby.md", "docs/several_daemons.md")
+PAGES = ("docs/guides/standby.md", "docs/guides/several_daemons.md")
 COLUMNS = ["what happens", "what is seen", "what is kept", "what to do", "shown by"]
 # The file of a process test, if its name differs from ctest's.
 FILES = {"fault/several_daemons": "fault/test_several_daemons_faults.py"}

@@ -18,7 +18,7 @@ std::string modelHelp() {
                 [](const ModelEntry& entry) {
                   return std::string(entry.name) + ": " + std::string(entry.description);
                 }) +
-         "; FILE.pt, FILE.pt2: your own model, see docs/own_models.md";
+         "; FILE.pt, FILE.pt2: your own model, see docs/guides/own_models.md";
 }
 
 /// A flag of bench that not every operation supports.

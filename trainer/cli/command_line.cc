@@ -450,7 +450,7 @@ constexpr const char* kTrainerExamples =
     "Example: psd-trainer train --data synthetic --model mlp\n"
     "         psd-trainer eval --data synthetic --model mlp\n\n"
     "The default of --server is tcp://localhost:5500. More is in\n"
-    "docs/trainer.md; 'psd-trainer help COMMAND' explains a command.\n\n"
+    "docs/reference/trainer.md; 'psd-trainer help COMMAND' explains a command.\n\n"
     "Exit status: 0 done, 1 failed, 2 usage error, 128 + N ended by signal N.";
 
 const std::vector<OptionGroup> kOptionGroups{

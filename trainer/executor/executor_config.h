@@ -33,7 +33,7 @@ struct StageConfig {
   std::string device;  ///< as ExecutorConfig::device
 };
 
-/// The configuration of an executor; docs/executor.md documents every key. A value type.
+/// The configuration of an executor; docs/guides/executor.md documents every key. A value type.
 struct ExecutorConfig {
   std::vector<std::string> servers;   ///< addresses of the daemon; the first that answers is used
   std::vector<Address> listen;        ///< local addresses only, except those with TLS

@@ -38,7 +38,7 @@ struct ExecutorStatus {
   std::string full;
 };
 
-/// The format is documented in docs/executor.md.
+/// The format is documented in docs/guides/executor.md.
 nlohmann::ordered_json statusJson(const ExecutorStatus& status);
 
 }  // namespace psd

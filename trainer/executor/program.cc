@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kStatusTimeout{5'000};
 constexpr const char* kExamples =
     "Example: psd-executor --server unix:///tmp/psd.sock --module mnist_cnn\n"
     "         psd-trainer train --execute tcp://localhost:5600 --data synthetic\n\n"
-    "docs/executor.md documents every key of the configuration.\n\n"
+    "docs/guides/executor.md documents every key of the configuration.\n\n"
     "Exit status: 0 ended by a signal, 1 failed, 2 invalid command line or configuration.";
 
 int report(const Status& status) {

@@ -13,7 +13,7 @@ inline constexpr std::string_view kScriptSuffix = ".pt";
 
 /// Loads a user's own model: a TorchScript file of torch.jit.save() whose forward, (Dict[str, Tensor]) ->
 /// Dict[str, Tensor], maps the columns and rows declared in its psd.json to ModelOutputs. See
-/// docs/own_models.md. Throws NetworkError, which names the file.
+/// docs/guides/own_models.md. Throws NetworkError, which names the file.
 std::shared_ptr<Network> loadScriptNetwork(const std::string& path);
 
 }  // namespace psd

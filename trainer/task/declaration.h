@@ -13,7 +13,7 @@
 
 namespace psd {
 
-/// The metadata of a user's own model: psd.json, described in docs/own_models.md. A value type.
+/// The metadata of a user's own model: psd.json, described in docs/guides/own_models.md. A value type.
 struct ModelDeclaration {
   /// An input of the model: the rows of a table by the ids in a column.
   struct Rows {

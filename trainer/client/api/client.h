@@ -58,7 +58,7 @@ struct ClientOptions {
   /// Time without any bytes from the daemon after which it counts as lost. For a joined trainer the daemon's
   /// lease replaces it.
   std::chrono::milliseconds silence{10'000};
-  uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
+  uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most (docs/reference/performance.md)
   /// Largest slice that travels in memory of CUDA devices; also limited by the daemon, and to a quarter of
   /// its ring. Two processes share a device by time slicing, and each slice costs several context switches:
   /// large ones are faster.
@@ -206,7 +206,7 @@ struct AssignedSamples {
   bool mixed = false;  ///< some parameter groups of the daemon weigh by samples, others do not
 };
 
-/// A daemon's process and its term (docs/standby.md). A value type.
+/// A daemon's process and its term (docs/guides/standby.md). A value type.
 struct ServerIdentity {
   uint64_t daemon = 0;  ///< random number of the process, as JoinInfo::daemon
   uint64_t term = 0;    ///< term in which this trainer joined it as primary; 0: it can have no standby
@@ -408,12 +408,13 @@ class ModelBuffers {
 };
 
 /// What an operator asks of all daemons that serve the model, in the order of partitions. Each call needs a
-/// role (docs/access_control.md); without it the call fails (forbidden). Allowed at any time after connect().
+/// role (docs/guides/access_control.md); without it the call fails (forbidden). Allowed at any time after
+/// connect().
 class Operations {
  public:
   virtual ~Operations() = default;
 
-  /// The status of each daemon, as JSON; docs/operations.md lists the fields. Role reader.
+  /// The status of each daemon, as JSON; docs/guides/operations.md lists the fields. Role reader.
   virtual Result<std::vector<std::string>> status() = 0;
   /// Changes one key, "optimizer.lr=0.05", of the configuration, until the next reload. Changes nothing
   /// unless every daemon accepts the change. Returns what has changed at each, human-readable. Role admin.

@@ -298,7 +298,7 @@ class TorchExecution final : public ExecutionModel {
     if (shared_->inputs.empty()) {
       throw NetworkError("model '" + choice.name + "' has no outputs, only a loss; expected one of " +
                          joined(kExecutableModels, ", ") +
-                         ", or a .pt file whose class has a method `outputs` (docs/executor.md)");
+                         ", or a .pt file whose class has a method `outputs` (docs/guides/executor.md)");
     }
     shared_->loss = network->outputLoss();
     std::vector<std::string> begins;

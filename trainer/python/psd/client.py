@@ -44,7 +44,7 @@ def _close_all() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """An embedding table: rows of `dim` float32 values by 64-bit ids. See docs/tables.md."""
+    """An embedding table: rows of `dim` float32 values by 64-bit ids. See docs/guides/tables.md."""
     name: str
     dim: int
     initial: str = "uniform"

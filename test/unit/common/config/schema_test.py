@@ -1,5 +1,5 @@
 """The JSON Schema that psd prints matches psd: the examples validate and are listed; keys, defaults, bounds and choices of
-the schema and of the daemon are the same. configs/psd.schema.json and docs/configuration.md are up to date with it.
+the schema and of the daemon are the same. configs/psd.schema.json and docs/reference/configuration.md are up to date with it.
 
 usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
 Exits 4 (skipped) when Python's jsonschema is missing.
@@ -247,7 +247,7 @@ class SchemaTest(unittest.TestCase):
     def test_every_example_validates(self):
         examples = sorted(set(CONFIGS.glob("*.json")) - {CONFIGS / "psd.schema.json"})
         self.assertGreaterEqual(len(examples), 4)
-        page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
+        page = (CONFIGS.parent / "docs" / "reference" / "configuration.md").read_text()
         for example in examples:
             with self.subTest(example.name):
                 self.assertIn(f"| `configs/{example.name}` |", page)
@@ -344,7 +344,7 @@ class SchemaTest(unittest.TestCase):
                         self.assertEqual(check(document)[1] is None, VALIDATOR.is_valid(document))
 
     def test_every_key_is_documented(self):
-        page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
+        page = (CONFIGS.parent / "docs" / "reference" / "configuration.md").read_text()
         for key in declared(SCHEMA):
             name = re.split(r"[.:]", key)[-1]
             self.assertRegex(page, rf"[`.]{re.escape(name)}`", key)

@@ -64,7 +64,7 @@ TEST_CASE("the parameter count leaves layout padding out") {
       14);
 }
 
-TEST_CASE("the signature matches the worked example in docs/protocol.md") {
+TEST_CASE("the signature matches the worked example in docs/reference/protocol.md") {
   ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
   CHECK(model.signature() == 0x2a51ff89c8fe4119);
   model.tables = {{"item", 4, {RowInitial::Kind::uniform, 0.5f, 7}}};
