@@ -174,7 +174,7 @@ def summary(groups, sections):
         targets += sum(row.met is not None for row in rows)
         short = [row.missed() for row in rows if row.met is False]
         if short:
-            missed.append(f"- [{group.title}]({anchor(group.title)}): {'; '.join(short)}")
+            missed += [f"- [{group.title}]({anchor(group.title)}):", *(f"  - {each}" for each in short)]
             count += len(short)
     lines = [table(chosen), ""] if chosen else []
     if targets:

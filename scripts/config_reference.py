@@ -11,6 +11,7 @@ import json
 import pathlib
 import re
 import subprocess
+import textwrap
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/reference/configuration.md"
@@ -259,7 +260,7 @@ def live_keys(schema, path=""):
 
 
 def listed(keys):
-    return ", ".join(f"`{key}`" for key in keys)
+    return textwrap.fill(", ".join(f"`{key}`" for key in keys), LINE, break_long_words=False, break_on_hyphens=False)
 
 
 def page_with(schema, page):

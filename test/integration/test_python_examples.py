@@ -75,7 +75,7 @@ class PythonExamples(processes.ProcessTest):
 
     def test_the_program_of_the_page(self):
         daemon = self.daemon(policy=None, optimizer=None)
-        page = (processes.REPO / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+        page = (processes.REPO / "docs" / "tutorials" / "pytorch.md").read_text(encoding="utf-8")
         program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
         self.assertIn("tcp://localhost:5500", program)
         run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
@@ -154,7 +154,7 @@ class PythonExamples(processes.ProcessTest):
     def test_each_tells_of_itself(self):
         page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/reference/python.md", "trainer/python/README.md"))
         for example in sorted(EXAMPLES.glob("*.py")):
-            self.assertIn(f"(../trainer/python/examples/{example.name})", page)
+            self.assertIn(f"(../../trainer/python/examples/{example.name})", page)
             self.assertIn(f"({example.parent.name}/{example.name})", readme)
         done = subprocess.run([sys.executable, "-c", HELP, *runnable()], text=True, capture_output=True, check=True, timeout=SECONDS)
         self.assertEqual(done.stdout.count("usage: "), len(runnable()), done.stderr)
