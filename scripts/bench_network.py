@@ -68,8 +68,8 @@ class Network(Group):
 direction (`tbf`) and a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`,
 834,304 parameters, batches of 8. Steps per second of a learner, beside the same learners over the loopback interface (*near*).
 `period` {PERIOD}; *four bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5.
-*fewer bytes*: what the kernel counts at a learner's link, headers included, both ways and per step, over two periods. Below, 64 MiB in messages over a link of 1 Gbit/s at the same round trip, by `--window` and
-`--connections`."""
+*fewer bytes*: what the kernel counts at a learner's link, headers included, both ways and per step, over two periods.
+Below, 64 MiB in messages over a link of 1 Gbit/s at the same round trip, by `--window` and `--connections`."""
     rounds_max = 3
 
     def __init__(self, *arguments):

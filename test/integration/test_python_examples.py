@@ -76,7 +76,7 @@ class PythonExamples(processes.ProcessTest):
     def test_the_program_of_the_page(self):
         daemon = self.daemon(policy=None, optimizer=None)
         page = (processes.REPO / "docs" / "tutorials" / "pytorch.md").read_text(encoding="utf-8")
-        program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+        program = re.search(r"`train\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
         self.assertIn("tcp://localhost:5500", program)
         run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
         ((loss,),) = self.said([run], r"rank 0: loss ([\d.]+)")
