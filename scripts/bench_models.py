@@ -30,9 +30,9 @@ a Unix socket, with its synthetic clicks and lookups by 64-bit id, against the s
 `EmbeddingBag(sparse=True)`, on prepared batches of row numbers (`test/bench/torch_dlrm.py`).
 
 *together*: `dlrm` over `{CLICKS}`, tables under `hogwild` with `rowwise_adagrad`, the rest with Adam
-by the policy named, {TRAINERS} trainers with one thread and batches of {SHARE} each, {STEPS_TOGETHER} steps over TCP; one trainer takes twice as many. Bytes are
-those that the daemon gets and sends for each step, AUC is of held-out clicks. *PyTorch, one process*: as many steps of {SHARE} as one
-trainer takes, with Adagrad."""
+by the policy named, {TRAINERS} trainers with one thread and batches of {SHARE} each, {STEPS_TOGETHER} steps over TCP; one trainer takes
+twice as many. Bytes are those that the daemon gets and sends for each step, AUC is of held-out clicks. *PyTorch, one process*: as many
+steps of {SHARE} as one trainer takes, with Adagrad."""
     rounds_max = 3
 
     def __init__(self, *arguments):
