@@ -1,6 +1,7 @@
 """The examples in trainer/python/examples, started as in docs/reference/python.md, learn their tasks."""
 
 import importlib.util
+import inspect
 import json
 import pathlib
 import random
@@ -150,6 +151,15 @@ class PythonExamples(processes.ProcessTest):
                                   timeout=SECONDS)
             report = json.loads(done.stdout)
             self.assertGreater(report["server_median_s" if operation == "train" else "median_s"], 0)
+
+    def test_the_page_has_every_argument(self):
+        import psd.torch
+
+        page = (processes.REPO / "docs/reference/python.md").read_text(encoding="utf-8")
+        for kind in (psd.Client, psd.torch.Optimizer, psd.torch.DiLoCo):
+            for name in set(inspect.signature(kind.__init__).parameters) - {"self", "options"}:
+                with self.subTest(kind=kind.__name__, argument=name):
+                    self.assertRegex(page, rf"`[^`\n]*\b{name}\b[^`\n]*`")
 
     def test_each_tells_of_itself(self):
         page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/reference/python.md", "trainer/python/README.md"))
