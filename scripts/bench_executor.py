@@ -71,15 +71,13 @@ class Executor(Group):
     name = "executor"
     title = "Forward and backward passes at an executor"
     summary = ("One trainer", "Two trainers")
-    text = f"""`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server tutorial
-(`torch.distributed.rpc`, TensorPipe): the ConvNet of examples/mnist, batches of 32, plain SGD, hogwild; daemon, executor and trainers are
-processes of this machine, on Unix sockets. Two stages are cut at `conv2`, with 4 micro-batches. A rate is of steps from the
-thirtieth on, of all trainers together. CPU time is that of all processes a step, which holds on a machine that does other things
-too; steps per second do not. The tutorial's program with two trainers ends at once: autograd refuses a backward pass whose
-parameters another trainer has changed.
+    text = f"""`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server
+tutorial (`torch.distributed.rpc`, TensorPipe): the ConvNet of examples/mnist, batches of 32, plain SGD, hogwild; all processes on this
+machine, on Unix sockets. Two stages are cut at `conv2`, with 4 micro-batches. A rate is of steps from the thirtieth on, of all trainers
+together; CPU time is that of all processes. The tutorial's program with two trainers ends at once: autograd refuses its backward pass.
 
-Accuracy: two trainers, {EPOCHS} epochs each over 4,000 digits, plain SGD, of 1,000 others; the mean of {len(SEEDS)} seeds, in one round, with the least
-and the most."""
+Accuracy: two trainers, {EPOCHS} epochs each over 4,000 digits, plain SGD, of 1,000 others; the mean of {len(SEEDS)} seeds, with the
+least and the most."""
     rounds_max = 5
 
     def __init__(self, programs, quick):

@@ -47,13 +47,11 @@ class Transfer(Group):
     summary = tuple(f"{operation}, {way}" for operation in ("pull", "push") for way in ("Unix", "TCP", "shared memory"))
     text = """One trainer, hogwild, plain SGD. A rate is bytes over the time of the median transfer.
 
-- A *plain stream* is two processes that do nothing but send and receive. In a push the receiver applies SGD to each 256 KiB when
-  they are there. The best of four counts: one request for all, or 1 MiB requests with four unanswered, each with the system's
-  socket buffers and with 1 MiB.
-- `copy` is one thread that copies, by memcpy or by non-temporal stores, whichever is faster. A pull through shared memory is copied
-  by two: the trainer's I/O thread and the one that waits for it.
-- `apply` is the daemon's SGD loop over memory of its own process.
-- `awake`: both ends stay awake for 50 µs after each message (`spin_us` in the configuration, `--spin`)."""
+- *plain stream*: two processes that only send and receive; in a push the receiver applies SGD to each 256 KiB. The best of four counts:
+  one request for all, or 1 MiB requests with four unanswered, each with the system's socket buffers and with 1 MiB.
+- *copy*: one thread, by memcpy or non-temporal stores, whichever is faster. Two threads copy a pull through shared memory.
+- *apply*: the daemon's SGD loop over memory of its own process.
+- *awake*: both ends poll for 50 µs after each message (`spin_us`, `--spin`)."""
 
     def measurements(self):
         programs = self.programs
@@ -111,10 +109,9 @@ class Latency(Group):
     name = "latency"
     title = "Small calls"
     summary = ("round trip, Unix", "round trip, TCP", "calls per second, 64 unanswered, Unix", "calls per second, 64 unanswered, TCP")
-    text = """An empty call and its answer. Beside it: eight bytes sent there and back by two processes that do nothing else
-(*ping-pong*), and an empty call with Cap'n Proto as it comes. *Beside bulk* is the median empty call of one client while another
-pulls 64 MiB after 64 MiB: the daemon must not make it wait for such a transfer to end. `awake`: both ends stay awake for 50 µs
-after each message (`spin_us` in the configuration, `--spin`), as they may where cores are idle."""
+    text = """An empty call and its answer. *ping-pong*: eight bytes there and back between two processes that do nothing else. *Cap'n Proto as it
+comes*: an empty call of the library. *beside bulk*: the median empty call of one client while another pulls 64 MiB repeatedly. *awake*:
+both ends poll for 50 µs after each message (`spin_us`, `--spin`)."""
 
     def measurements(self):
         programs = self.programs
@@ -165,9 +162,9 @@ class Train(Group):
     name = "train"
     title = "A training step"
     summary = ("step of mnist_cnn", "step of mnist_cnn, overlap", "step of mlp", "step of mlp, overlap")
-    text = """Batch 32, synthetic data, hogwild, Unix socket. In one process `psd-trainer bench train` takes blocks of steps with the
-server (pull, compute, push) and without (compute, SGD in place) in turns. Figures are medians of a step. One thread computes, or as
-many as there are cores, which leaves none to the daemon. The targets are for overlap: transfers beside the computation."""
+    text = """Batch 32, synthetic data, hogwild, Unix socket; the median step. One process takes blocks of steps with the server (pull, compute, push)
+and without (compute, SGD in place) in turns. One thread computes, or as many as there are cores. *overlap*: transfers beside the
+computation."""
     targets = {"mnist_cnn": 1.10, "mlp": 1.5}
     overlap = {"inflight": 2, "prefetch": True}
     variants = {"": {"threads": 1}, ", overlap": {"threads": 1, **overlap}, ", overlap, a thread for each core": overlap}
@@ -195,9 +192,8 @@ many as there are cores, which leaves none to the daemon. The targets are for ov
 class Memory(Group):
     name = "memory"
     title = "Memory of the daemon"
-    text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages. The target is parameters ×
-(1 + optimizer state slots) + 32 MiB + four slices of 1 MiB, which may be in flight. The last row is how far resident memory rises
-over 10,000 pushes of 16 KiB from clients that come and go."""
+    text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages. The target is parameters × (1 + optimizer state
+slots) + 32 MiB + four slices of 1 MiB. The last row is the rise over 10,000 pushes of 16 KiB from clients that come and go."""
     rounds_max = 1
     slots = {"sgd": 0, "adagrad": 1, "adam": 2}
 
@@ -230,8 +226,8 @@ over 10,000 pushes of 16 KiB from clients that come and go."""
 class Sizes(Group):
     name = "sizes"
     title = "From 10⁴ to 10⁹ parameters"
-    text = """Unix socket, one trainer, plain SGD. The straight line goes through the times of 10⁴ parameters, which cost calls rather
-than bytes, and of 10⁷ (40 MB), which are beyond the caches. A transfer that is linear in its bytes lies on that line."""
+    text = """Unix socket, one trainer, plain SGD. The straight line goes through the times of 10⁴ and 10⁷ parameters (40 MB, beyond the caches): a
+transfer that is linear in its bytes lies on it."""
     rounds_max = 3
     line_through = (10**4, 10**7)
 
@@ -281,8 +277,8 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches. A transfer that i
 class Trainers(Group):
     name = "trainers"
     title = "Several trainers"
-    text = """Bytes over time of all trainers together, Unix socket, against one trainer. Each trainer is a process. *Fairness* is the
-rounds of the slowest trainer by those of the fastest: 1 where all are alike."""
+    text = """Bytes over time of all trainers together, each a process, Unix socket. *fairness*: the rounds of the slowest trainer by those of the
+fastest."""
     rounds_max = 3
     counts = (1, 2, 4, 8, 16)
 
@@ -320,8 +316,8 @@ rounds of the slowest trainer by those of the fastest: 1 where all are alike."""
 class Connections(Group):
     name = "connections"
     title = "Several connections of one trainer"
-    text = """One trainer, 64 MiB in messages, four shards, by its `--connections`, against one. Each connection has a thread of the
-trainer's and an event loop of the daemon's. What there is to gain depends on the cores that are idle otherwise."""
+    text = """One trainer, 64 MiB in messages, four shards, by its `--connections`. Each connection has a thread of the trainer and an event loop of
+the daemon, so the gain depends on idle cores."""
     rounds_max = 3
     counts = (1, 2, 4)
 
@@ -339,8 +335,8 @@ trainer's and an event loop of the daemon's. What there is to gain depends on th
 class Sweep(Group):
     name = "sweep"
     title = "Chunk and window"
-    text = """Pull and push of 64 MiB in messages, GB/s, by the size of a slice (`--chunk`, down) and the slices in flight (`--window`, across).
-The best of each transfer is bold. The defaults are a window of 4, which grows over a long way, and slices of 1 MiB."""
+    text = """Pull and push of 64 MiB in messages, GB/s, by the size of a slice (`--chunk`, down) and the slices in flight (`--window`, across). The
+best of each transfer is bold. The defaults are slices of 1 MiB and a window of 4, which grows with the round-trip time."""
     rounds_max = 2
     chunks = {"64K": 64 << 10, "256K": 256 << 10, "1M": MIB, "4M": 4 * MIB}
     windows = (1, 2, 4, 8, 16)
@@ -374,12 +370,11 @@ The best of each transfer is bold. The defaults are a window of 4, which grows o
 class Devices(Group):
     name = "devices"
     title = "Between CUDA devices"
-    text = """One trainer whose values are in the memory of a CUDA device, plain SGD: through memory of the daemon's device
-(`bench --device`), beside the same trainer with its values in host memory, which go to the device in the daemon. Bytes over the
-time of the median transfer. `large`: slices of 32 MiB (`limits.slice_bytes`), in place of 4.
+    text = """One trainer with its values on a CUDA device, plain SGD: through memory of the daemon's device (`bench --device`), beside the same
+trainer with values in host memory. *large*: slices of 32 MiB (`limits.slice_bytes`) in place of 4.
 
-Two processes take turns at a GPU, and each slice costs several changes of turn, about 0.3 ms together: larger slices, and fewer
-shards, cost fewer. [MPS](../guides/operations.md#several-processes-on-one-gpu) does without the turns."""
+Two processes take turns at a GPU, which costs about 0.3 ms for each slice: use larger slices, fewer shards, or
+[MPS](../guides/operations.md#several-processes-on-one-gpu)."""
     ways = {"device": {}, "device, large": {"config": {"limits": {"slice_bytes": 32 * MIB, "message_bytes": 64 * MIB}}}, "host": None}
 
     def measurements(self):

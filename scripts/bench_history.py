@@ -16,12 +16,12 @@ ITS_TARGET = "its target"  # the reference of a figure without another one
 
 TEXT = """## Trend
 
-From [{name}]({link}), to which `scripts/bench --json` appends a line for each run. `ratio` is that of the newest run that
-measured it. A bar is a run that measured it, the newest on the right: `{meets}` and taller meet the target, and a step of height
-is a factor of {factor:.2f}. Only runs on processors of one model, with as many cores and the parameters on the same kind of device, share a line.
+Targets that several runs in [{name}]({link}) measured.
+`scripts/bench --json` appends a run. `ratio` is the newest. Each bar is a run, the newest on the right:
+`{meets}` and taller meet the target; a step of height is a factor of {factor:.2f}.
 """
 
-HEAD = "| | beside it | target | ratio | runs |\n|---|---|---|---|---|"
+HEAD = "| | reference | target | ratio | runs |\n|---|---|---|---|---|"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +174,13 @@ def trend_of(runs, groups):
     """The table of comparable runs."""
     first, last = runs[0], runs[-1]
     lines = [f"### {first.place_shown()}", "", f"{len(runs)} run(s), from {first.date} (commit {first.commit}, version {first.version}) to {last.date} "
-             f"(commit {last.commit}, version {last.version}).", "", HEAD]
+             f"(commit {last.commit}, version {last.version})."]
+    rows = []
     for group in groups:
         of_group = [[figure for figure in run.figures if figure.group == group.name] for run in runs]
         newest = next((figures for figures in reversed(of_group) if figures), [])
-        if newest:
-            lines.append(f"| **[{group.title}]({anchor(group.title)})** | | | | |")
-        for figure in newest:
-            bars = "".join(each.bar() for figures in of_group for each in figures if each.key() == figure.key())
-            lines.append(f"| {figure.what} | {figure.reference} | {figure.target()} | {figure.ratio:.2f} | {bars} |")
-    return "\n".join(lines) + "\n"
+        bars = {figure: "".join(each.bar() for figures in of_group for each in figures if each.key() == figure.key()) for figure in newest}
+        shown = [figure for figure in newest if len(bars[figure]) > 1]
+        rows += [f"| **[{group.title}]({anchor(group.title)})** | | | | |"] * bool(shown)
+        rows += [f"| {figure.what} | {figure.reference} | {figure.target()} | {figure.ratio:.2f} | {bars[figure]} |" for figure in shown]
+    return "\n".join([*lines, *(["", HEAD, *rows] if rows else ["No target was measured twice."])]) + "\n"

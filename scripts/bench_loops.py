@@ -8,9 +8,9 @@ from bench_report import Row, gigabytes, millions
 class Optimizers(Group):
     name = "optimizers"
     title = "Loops of the optimizers"
-    text = """One thread over arrays of 64 MiB, in process. A rate is the bytes that the loop reads and writes, over time. Beside it is
-STREAM's triad `a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, as for SGD). The triad's result is fetched before it is
-overwritten, which is not counted. An optimizer works in place and wastes nothing, so its ratio can be above 1."""
+    text = """One thread over arrays of 64 MiB, in process. A rate is the bytes that the loop reads and writes, over time. *triad*: STREAM's `a[i] =
+b[i] + s · c[i]`, 12 bytes an element, as for SGD. The triad also fetches its result before it overwrites it, which is not counted, so a
+ratio can be above 1."""
     names = ("sgd", "momentum", "adagrad", "adam")
 
     def measurements(self):
@@ -24,15 +24,10 @@ overwritten, which is not counted. An optimizer works in place and wastes nothin
 class Kernels(Group):
     name = "cuda"
     title = "Kernels on a GPU"
-    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8
-bytes a parameter) in the same run. Figures are medians of seven rounds by the device's events. A parameter costs SGD 12 bytes,
-momentum and Adagrad 20, Adam 28. Hogwild is plain SGD by several streams on the same weights, all streams together against one.
-Each stream has gradients of its own in slices of 4 MiB. Rows are of an embedding table of a million, 16,384 random ones a call from
-host memory to host memory, by the host's clock; against the same calls on rows in host memory.
-
-CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90 that no kernel of an optimizer takes more than 54 registers a thread, of rows
-64, and that none spills. So four blocks of 256 threads and more share a multiprocessor. The kernel for the entries of a sparse codec takes 14
-and 16 registers."""
+    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes a
+parameter). Medians of seven rounds by the device's events. A parameter costs SGD 12 bytes, momentum and Adagrad 20, Adam 28. *hogwild*:
+plain SGD by several streams on the same weights, with gradients in slices of 4 MiB, all streams together. *rows*: 16,384 random ones of
+a table of a million a call, from host memory to host memory, by the host's clock, against rows in host memory."""
     rounds_max = 1
 
     def measurements(self):
@@ -63,9 +58,8 @@ and 16 registers."""
 class Aggregators(Group):
     name = "aggregators"
     title = "Loops of the aggregators"
-    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD. A rate is the bytes
-that it must read and write, over time: each gradient and the weights read once, the weights written once. Beside it is STREAM's
-triad. A median of many gradients is bound by its sorting network, and distances by the number of pairs, not by memory."""
+    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD. A rate is the bytes that it
+must read and write, over time: each gradient and the weights read once, the weights written once. *triad*: STREAM's."""
     counts = (5, 16, 64)
     operations = ("mean", "trimmed_mean", "median", "distances")
 

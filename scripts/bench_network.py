@@ -64,12 +64,12 @@ def within(place):
 class Network(Group):
     name = "network"
     title = "A slow network"
-    text = f"""{LEARNERS} learners with one thread each, each in a network namespace of its own whose link has {RATE.removesuffix("mbit")} Mbit/s in either
-direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 834,304 parameters, batches of 8. Steps per
-second of a learner after the first quarter of its steps and before the last one, beside the same learners over the loopback interface. `period` {PERIOD}; *four
-bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. *Fewer bytes*: what the kernel counts at a
-learner's link, headers and acknowledgements included, both ways and per step, over two periods. Below, 64 MiB in messages over a link of 1 Gbit/s
-at the same round trip, by `--window` and `--connections`, in the clear and over TLS."""
+    text = f"""{LEARNERS} learners with one thread each, each in a network namespace whose link has {RATE.removesuffix("mbit")} Mbit/s in either
+direction (`tbf`) and a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`,
+834,304 parameters, batches of 8. Steps per second of a learner, beside the same learners over the loopback interface (*near*).
+`period` {PERIOD}; *four bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5.
+*fewer bytes*: what the kernel counts at a learner's link, headers included, both ways and per step, over two periods.
+Below, 64 MiB in messages over a link of 1 Gbit/s at the same round trip, by `--window` and `--connections`."""
     rounds_max = 3
 
     def __init__(self, *arguments):

@@ -22,12 +22,10 @@ class Python(Group):
     name = "python"
     title = "The Python package"
     summary = ("Python: pull, TCP", "Python: push, TCP", "Python: mnist_cnn")
-    text = """One trainer, hogwild, plain SGD. Pulls and pushes of 64 MiB by `psd.Client` beside those of `psd-trainer bench`, a call for
-each as they take turns. A step of mnist_cnn, batch 32, one thread, on a Unix socket: `psd.torch.Optimizer` beside `psd-trainer`, both
-pulling, computing and pushing one after the other, and, in one process with it, beside `torch.optim.SGD`. The two clients take turns
-in each round, C++, Python, Python, C++, for transfers at the same daemon: what the machine gives changes from second to second, and
-memory from daemon to daemon, by more than the two differ. A step of AdamW for 150 parameters of 64 elements, beside a push and a pull
-of the same arrays alone, and the bytes that it moves, also of bfloat16."""
+    text = """One trainer, hogwild, plain SGD. Pulls and pushes of 64 MiB by `psd.Client` beside those of `psd-trainer bench`. A step of mnist_cnn,
+batch 32, one thread, on a Unix socket, without overlap: `psd.torch.Optimizer` beside `psd-trainer`, and beside `torch.optim.SGD` in one
+process. The two clients take turns in each round at the same daemon. A step of AdamW for 150 parameters of 64 elements, beside a push
+and a pull of the same arrays alone, and the bytes that it moves, also of bfloat16."""
 
     def measurements(self):
         programs = self.programs

@@ -15,25 +15,21 @@ FIGURES = ("|", "Not measured:", "*Measured")  # the starts of the lines that fo
 
 INTRODUCTION = """# Performance
 
-What psd's data path does on one machine, beside what the machine does without psd. `scripts/bench` measures it and writes this
-page.
+What psd's data path reaches on one machine, beside references that do the same work without psd. `scripts/bench` measures it and writes
+this page.
 
 {machine}
 
 {summary}
-`target` is what psd means to reach; a row without one is for orientation. A ratio is psd's figure by the reference's. Compare
-ratios within this page, not figures between machines. [What limits it](#what-limits-it) gives the reasons.
+A ratio is psd's figure divided by the reference's. A row without a target is for orientation. Compare ratios, not figures, between
+machines. [What limits it](#what-limits-it) gives reasons.
 
-**How it was measured.** Each round runs every measurement of a group and its references one after the other, so that other
-load on the machine affects all of them. A figure is the median over the rounds. A ratio is the median of the ratios within a round where
-the line under a table says so, else that of the figures.
+**Method.** Each round runs every measurement of a group and its references one after the other, so that other load affects all of them. A
+figure is the median over the rounds. A ratio is that of the figures or, where the line under a table says so, the median of the ratios
+within a round.
 
-**Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
-`psd-trainer bench --help` names the other operations. `scripts/bench` runs all of this in about {minutes} minutes. `--quick` is
-shorter and rougher. `--only sweep` measures one group and keeps the other tables. `--text` measures nothing and
-rewrites the text around the tables. `--json` appends the run to the history that shows the trend of each target.
-
-The rest of this page is an appendix: every table, then what limits the figures.
+**On your machine.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon that holds no other model.
+`scripts/bench` runs everything in about {minutes} minutes; `scripts/bench --help` lists its options.
 """
 
 MACHINE = """| | |
@@ -137,7 +133,7 @@ class Row:
 
 
 def table(rows):
-    return "\n".join(["| | psd | beside it | ratio | target | |", "|---|---|---|---|---|---|", *(row.line() for row in rows)])
+    return "\n".join(["| | psd | reference | ratio | target | |", "|---|---|---|---|---|---|", *(row.line() for row in rows)])
 
 
 def section(group, tables, failures, stamp):
@@ -178,7 +174,7 @@ def summary(groups, sections):
         targets += sum(row.met is not None for row in rows)
         short = [row.missed() for row in rows if row.met is False]
         if short:
-            missed.append(f"- [{group.title}]({anchor(group.title)}): {'; '.join(short)}")
+            missed += [f"- [{group.title}]({anchor(group.title)}):", *(f"  - {each}" for each in short)]
             count += len(short)
     lines = [table(chosen), ""] if chosen else []
     if targets:

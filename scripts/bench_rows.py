@@ -25,13 +25,11 @@ class Rows(Group):
     name = "rows"
     title = "Rows of embedding tables"
     summary = tuple(f"{operation} of rows, {way}" for operation in ("pull", "push") for way in WAYS)
-    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} ids a call, drawn for
-each call, every row sent once. A rate is rows over time, in the median. The daemon's arena lies on huge pages where the system has
-them. *Bare* is a program of two processes (`psd-bench-references rows`) that look rows up in the same kind of table and exchange
-ids and values over the same socket, or through memory that both have. Creation begins with an empty table and pushes {SMALL:,} rows at a
-time until there are 10⁷ (in a quick run 10⁶); *doubling* is the pause of a table that doubles its lines at that size. An answer
-over a socket waits for page faults and for whatever else the machine does, so the longest of thousands tells as much of the
-machine as of psd."""
+    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} random ids a call. A rate is
+rows over time, in the median. *bare*: a program of two processes (`psd-bench-references rows`) that look rows up in the same kind of
+table and exchange ids and values over the same socket, or through shared memory. Creation begins with an empty table and pushes
+{SMALL:,} rows at a time until there are 10⁷ (in a quick run 10⁶); *doubling*: the pause of a table that doubles its lines at that size.
+The longest answer of thousands depends on the machine as much as on psd."""
     rounds_max = 5
 
     def measurements(self):

@@ -16,9 +16,8 @@ WAYS = {"Unix": ("unix", "rpc"), "TCP": ("tcp", "rpc"), "shared memory": ("unix"
 class Several(Group):
     name = "several"
     title = "Several daemons"
-    text = """One trainer, hogwild, plain SGD, 64 MiB: two daemons, each with half of the parameters, beside one daemon, all on the same
-two cores, with one event loop each. Here the two have no more cores or memory bandwidth than the one; what they cost shows, not what two
-machines bring."""
+    text = """One trainer, hogwild, plain SGD, 64 MiB: two daemons, each with half of the parameters and one event loop, beside one daemon, all on the
+same two cores. This shows what two daemons cost, not what two machines gain."""
     rounds_max = 3
 
     def measurements(self):

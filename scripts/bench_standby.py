@@ -22,12 +22,11 @@ TEXTS = {"kill": "`kill -9` of the primary", "freeze": "SIGSTOP of the primary",
 class Standby(Group):
     name = "standby"
     title = "A standby"
-    text = """Two daemons on the same machine and etcd beside them, all over the loopback interface. *push* is one trainer, locked, plain SGD,
-64 MiB in messages over TCP: alone, and with a standby in sync, which takes the same two cores. Below that one trainer pushes a small
-model without a pause, two pushes under way, and of each fault this is the longest time between two answered pushes around it; of `psd switch` and
-SIGTERM the longest from a push to its answer. `silence_ms` is its default, 300. Where the network is cut, each daemon, etcd and the trainer have a
-network namespace of their own. After the faults the trainer's ledger is compared with the model: every answered push is in all of it once, else nothing
-is shown."""
+    text = """Two daemons on the same machine and etcd beside them, over the loopback interface. *push*: one trainer, locked, plain SGD, 64 MiB in
+messages over TCP. Below, one trainer pushes a small model without a pause, two pushes in flight: for each fault the longest time
+between two answered pushes around it; for `psd switch` and SIGTERM the longest from a push to its answer. `silence_ms` is its default,
+300. Where the network is cut, each process has a network namespace. After the faults every answered push is in the model once, else no
+figure is shown."""
     rounds_max = 3
 
     def measurements(self):

@@ -11,12 +11,14 @@ import json
 import pathlib
 import re
 import subprocess
+import textwrap
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/reference/configuration.md"
 SCHEMA_FILE = REPO / "configs/psd.schema.json"
 MARKED = re.compile(r"(<!-- ((?:keys: [^>]+|live keys|keys of one daemon)) -->\n).*?(<!-- end -->)", re.DOTALL)
 LINE = 140
+WORDS_OF_A_CELL = 40
 WITHOUT_NAME = ("properties", "oneOf", "items")
 
 
@@ -221,12 +223,11 @@ class Table:
         with_of = any(set(row["of"]) != row["level"] for row in self.rows.values())
         with_live = len(lives) > 1
         head = ["key"] + ["of"] * with_of + ["type", "default"] + ["live"] * with_live + ["meaning"]
-        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines, lists = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"], []
         for (key, kind, meaning), row in self.rows.items():
             if "choices" in row:
-                kind = ", ".join(f"`{json.dumps(choice)}`" for choice, _ in row["choices"])
-                titles = [f"`{choice}`: {title.rstrip('.')}" for choice, title in row["choices"] if title]
-                meaning += (" " + "; ".join(titles) + ".") if titles else ""
+                kind, meaning, below = choices_text(key, meaning, row["choices"])
+                lists += below
             defaults = list(row["defaults"])
             if len(defaults) > 1:
                 defaults = [", ".join(of) + " " + text for text, of in row["defaults"].items()]
@@ -234,7 +235,17 @@ class Table:
             cells = [f"`{key}`"] + [of] * with_of + [kind, "; ".join(defaults)]
             cells += ["yes" if row["live"] else "no"] * with_live + [meaning]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        return "\n".join(lines)
+        return "\n".join(lines + lists)
+
+
+def choices_text(key, meaning, choices):
+    """The type and the meaning of a key with choices, and the list below the table where the cell has no room for them."""
+    kind = ", ".join(f"`{json.dumps(choice)}`" for choice, _ in choices)
+    titles = [(choice, title.rstrip(".")) for choice, title in choices if title]
+    inline = meaning + (" " + "; ".join(f"`{choice}`: {title}" for choice, title in titles) + "." if titles else "")
+    if len(inline.split()) <= WORDS_OF_A_CELL:
+        return kind, inline, []
+    return "see below", meaning, ["", f"`{key}`:", "", *(f"- `{choice}`: {title}." for choice, title in titles)]
 
 
 def live_keys(schema, path=""):
@@ -249,7 +260,7 @@ def live_keys(schema, path=""):
 
 
 def listed(keys):
-    return ", ".join(f"`{key}`" for key in keys)
+    return textwrap.fill(", ".join(f"`{key}`" for key in keys), LINE, break_long_words=False, break_on_hyphens=False)
 
 
 def page_with(schema, page):

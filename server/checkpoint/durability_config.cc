@@ -62,9 +62,9 @@ void readSaved(ConfigReader& in, DurabilityConfig& config, std::string_view type
               "makes those that build on it unusable."},
              config.fullEvery, 1, kFullEveryMax);
   in.path({"resume",
-           "`auto`: resume from the newest complete checkpoint in `path` and the log after it, if there is "
-           "one; a damaged file, or a log without a checkpoint, is an error. `none`: start without. Else the "
-           "path of a checkpoint, or of a folder of them, to resume from without a log."},
+           "`auto`: resume from the newest complete checkpoint in `path` and the log after it, if there "
+           "is one. `none`: start without. Else the path of a checkpoint, or of a folder of them, to "
+           "resume from without a log."},
           config.resume, {{"minLength", 1}, {"examples", {"auto", "none"}}});
   if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
 }

@@ -18,9 +18,8 @@ constexpr uint64_t kGrainBytes = kLayoutGrainElements * sizeof(float);
 
 void readMessages(ConfigReader& in, Limits& limits) {
   in.integer({"connections",
-              "Connections open at once, of all trainers together, and the largest world size. Beyond them 8 "
-              "more are accepted for operators alone and another 8 for the daemon's own user and root at a "
-              "Unix socket; any other connection is closed. Lowered, with a warning, where the system's "
+              "Connections open at once, of all trainers together, and the largest world size. Further "
+              "ones are closed, except a few of operators. Lowered, with a warning, where the system's "
               "limit of open files (`ulimit -n`) allows fewer.",
               Key::kLive},
              limits.connections, 1, kTrainersMax);
@@ -36,10 +35,9 @@ void readMessages(ConfigReader& in, Limits& limits) {
        "messages wait in their sockets and are read in the order of arrival. At least `message_bytes`."},
       limits.inFlightBytes, 64 * kKiB, kTiB);
   in.integer({"calls",
-              "Calls in progress and unread answers of one connection; beyond that the daemon stops reading "
-              "from it until some are done. Long polls (`notice`, `awaitModel`, `takeSamples`) do not count. "
-              "Also the most capabilities, sessions and readers, that a connection may hold; it may leave "
-              "four times as many calls unfinished, at least 1024.",
+              "Calls in progress and unread answers of one connection, except long polls; beyond that the "
+              "daemon stops reading from it until some are done. Also the most capabilities, sessions and "
+              "readers, that a connection may hold.",
               Key::kLive},
              limits.calls, 16, kTrainersMax);
 }
@@ -64,16 +62,15 @@ void readMemory(ConfigReader& in, Limits& limits) {
              limits.logPendingBytes, 64 * kKiB, kTiB);
   in.integer(
       {"outgoing_bytes",
-       "Answers queued for one connection, including those of calls in progress. Beyond it the connection's "
-       "pulls are refused and other large answers wait or are refused; beyond twice as much the daemon stops "
-       "reading from it. The client library keeps pulls of at most three quarters of it in flight.",
+       "Answers queued for one connection, including those of calls in progress. Beyond it the "
+       "connection's pulls are refused and other large answers wait or are refused; beyond twice as much "
+       "the daemon stops reading from it.",
        Key::kLive},
       limits.outgoingBytes, 64 * kKiB, kTiB);
   in.integer({"all_outgoing_bytes",
               "Answers queued for all connections together, and documents over HTTP. Beyond it the daemon "
               "does not read from connections with unread answers, pulls of rows wait, and other large "
-              "answers wait or are refused; peers that have read nothing for two seconds are disconnected. "
-              "Rows for readers take at most three quarters of it.",
+              "answers wait or are refused.",
               Key::kLive},
              limits.allOutgoingBytes, 64 * kKiB, kTiB);
 }
@@ -114,9 +111,8 @@ void readTotals(ConfigReader& in, Limits& limits) {
              limits.allRingsBytes, 0, kTiB);
   in.integer({"table_bytes",
               "Memory of all embedding tables on all devices: rows with optimizer state, index, admission "
-              "filters, and the fixed part of each table and row shard. A join with a model whose empty "
-              "tables exceed it, and a push that would create rows beyond it, are answered `overloaded`. "
-              "Growth of the index, where rows are evicted, may exceed it by up to a half.",
+              "filters and fixed parts. A join whose empty tables exceed it, and a push that would create "
+              "rows beyond it, are answered `overloaded`.",
               Key::kLive},
              limits.tableBytes, 1, kPiB);
   in.integer(
@@ -128,10 +124,9 @@ void readTotals(ConfigReader& in, Limits& limits) {
       limits.sessionsBytes, 64 * kKiB, kPiB);
   in.integer(
       {"arriving_bytes",
-       "Memory for the parts of a model that other daemons send while it moves to this one, with "
-       "optimizer state and rows, until this daemon's partition is built. Beyond it the move fails "
-       "and the model stays where it is. Likewise for the values and the optimizer state that a trainer "
-       "restores. Applies to what starts after a change.",
+       "Memory for the parts of a model that moves to this daemon, and for the values and the optimizer "
+       "state that a trainer restores. Beyond it the move or the restore fails, and nothing changes. "
+       "Applies to what starts after a change.",
        Key::kLive},
       limits.arrivingBytes, 64 * kKiB, kPiB);
   in.integer({"model_bytes",

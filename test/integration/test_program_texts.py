@@ -85,6 +85,12 @@ class Texts(processes.ProcessTest):
                 self.assert_fails(process, complaint)
                 self.assertEqual(process.wait(), 2)
 
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_the_page_of_commands(self):
+        done = subprocess.run([processes.REPO / "scripts" / "command_reference.py", *PROGRAMS, "--check"], text=True, capture_output=True,
+                              timeout=processes.WAIT_S, check=False)
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+
     def test_the_manual_page(self):
         for program in PROGRAMS:
             name = pathlib.Path(program).name

@@ -1,6 +1,7 @@
 """The examples in trainer/python/examples, started as in docs/reference/python.md, learn their tasks."""
 
 import importlib.util
+import inspect
 import json
 import pathlib
 import random
@@ -75,8 +76,8 @@ class PythonExamples(processes.ProcessTest):
 
     def test_the_program_of_the_page(self):
         daemon = self.daemon(policy=None, optimizer=None)
-        page = (processes.REPO / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-        program = re.search(r"in `train.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+        page = (processes.REPO / "docs" / "tutorials" / "pytorch.md").read_text(encoding="utf-8")
+        program = re.search(r"`train\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
         self.assertIn("tcp://localhost:5500", program)
         run = self.start(self.write("train.py", program.replace("tcp://localhost:5500", daemon.address)))
         ((loss,),) = self.said([run], r"rank 0: loss ([\d.]+)")
@@ -151,10 +152,19 @@ class PythonExamples(processes.ProcessTest):
             report = json.loads(done.stdout)
             self.assertGreater(report["server_median_s" if operation == "train" else "median_s"], 0)
 
+    def test_the_page_has_every_argument(self):
+        import psd.torch
+
+        page = (processes.REPO / "docs/reference/python.md").read_text(encoding="utf-8")
+        for kind in (psd.Client, psd.torch.Optimizer, psd.torch.DiLoCo):
+            for name in set(inspect.signature(kind.__init__).parameters) - {"self", "options"}:
+                with self.subTest(kind=kind.__name__, argument=name):
+                    self.assertRegex(page, rf"`[^`\n]*\b{name}\b[^`\n]*`")
+
     def test_each_tells_of_itself(self):
         page, readme = ((processes.REPO / path).read_text(encoding="utf-8") for path in ("docs/reference/python.md", "trainer/python/README.md"))
         for example in sorted(EXAMPLES.glob("*.py")):
-            self.assertIn(f"(../trainer/python/examples/{example.name})", page)
+            self.assertIn(f"(../../trainer/python/examples/{example.name})", page)
             self.assertIn(f"({example.parent.name}/{example.name})", readme)
         done = subprocess.run([sys.executable, "-c", HELP, *runnable()], text=True, capture_output=True, check=True, timeout=SECONDS)
         self.assertEqual(done.stdout.count("usage: "), len(runnable()), done.stderr)

@@ -81,8 +81,8 @@ class Page(unittest.TestCase):
         head = self.head(self.page({**self.of_rows(0, pull(2e9), pull(0.5e9, "torch"), aside), **self.of_rows(2, bounded)}))
         self.assertEqual([line for line in head.splitlines() if line.startswith("| pull")], [pull(2e9).line()])
         self.assertNotIn("| step", head)
-        self.assertIn("**Not met:** 3 of 4 targets.\n\n- [First](#first): pull: 0.50 × torch (≥ 0.9); step; alone: 3.00 × loop (≤ 1.5)\n"
-                      "- [Third](#third): rise: 4.0 MiB (≤ 1.0 MiB)\n", head)
+        self.assertIn("**Not met:** 3 of 4 targets.\n\n- [First](#first):\n  - pull: 0.50 × torch (≥ 0.9)\n  - step; alone: 3.00 × loop (≤ 1.5)\n"
+                      "- [Third](#third):\n  - rise: 4.0 MiB (≤ 1.0 MiB)\n", head)
         self.assertIn("\nAll 1 targets are met.\n", self.head(self.page(self.of_rows(1, pull(2e9)))))
 
     def test_a_row_is_read_as_it_was_written(self):
