@@ -2,7 +2,7 @@
 
 import unittest
 
-from checkout import CheckoutTest
+from checkout import REPO, CheckoutTest
 
 
 class CheckIncludes(CheckoutTest):
@@ -72,10 +72,11 @@ class CheckIncludes(CheckoutTest):
                                  "server/policy/c"])
 
     def test_a_page_that_shows_another_order_is_named(self):
-        self.write("docs/internals/architecture.md", "daemon → rpc → common\n")
-        found = self.check({})
-        self.assertEqual(len(found), 2)  # one for server/, one for trainer/
-        self.assertRegex(found[0], "^docs/internals/architecture.md:1: does not show how includes go in server/: tools → daemon → ")
+        page = (REPO / "docs/internals/code_map.md").read_text(encoding="utf-8")
+        for rule in ("tools → daemon", "{cli, python}", "`trainer/allreduce`, `test`.", "`server/client`, `trainer", "600 lines"):
+            self.assertIn(rule, page)
+            self.write("docs/internals/code_map.md", page.replace(rule, "other"))
+            self.assertRegex("\n".join(self.check({})), "^docs/internals/code_map.md:1: does not show the rule: [^\n]+$")
 
     def test_a_file_over_the_limit_is_reported_once(self):
         self.assertEqual([], self.check({"common/long.h": "\n" * 600}))
