@@ -379,7 +379,7 @@ class Devices(Group):
 time of the median transfer. `large`: slices of 32 MiB (`limits.slice_bytes`), in place of 4.
 
 Two processes take turns at a GPU, and each slice costs several changes of turn, about 0.3 ms together: larger slices, and fewer
-shards, cost fewer. [MPS](../guides/operations.md#several-processes-on-one-gpu) does without the turns."""
+shards, cost fewer. [MPS](../guides/elastic_training.md#several-processes-on-one-gpu) does without the turns."""
     ways = {"device": {}, "device, large": {"config": {"limits": {"slice_bytes": 32 * MIB, "message_bytes": 64 * MIB}}}, "host": None}
 
     def measurements(self):

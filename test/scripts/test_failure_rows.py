@@ -15,7 +15,8 @@ FILES = {"fault/several_daemons": "fault/test_several_daemons_faults.py"}
 def table(lines, columns):
     """The cells of the first table with these columns."""
     begin = lines.index(f"| {' | '.join(columns)} |") + 2  # after the line of dashes
-    return [[cell.strip() for cell in line[1:-1].split(" |")] for line in itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])]
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    return [[cell.strip() for cell in line[1:-1].split(" |")] for line in rows]
 
 
 def lines_of(page):
