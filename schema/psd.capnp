@@ -127,10 +127,10 @@ interface Reading {
   # Does nothing. Its round trip is the lower bound of any call's.
 
   status @2 () -> (json :Text);
-  # The daemon's state as JSON. docs/guides/operations.md lists the fields.
+  # The daemon's state as JSON. docs/reference/status.md lists the fields.
 
   hotRows @3 () -> (status :Acknowledgement, json :Text);
-  # The most-updated rows of each embedding table, as JSON. docs/guides/operations.md lists the fields. The daemon scans all
+  # The most-updated rows of each embedding table, as JSON. docs/reference/status.md lists the fields. The daemon scans all
   # rows for it. notReady: a scan is running.
 
   takeover @4 (known :UInt64, primary :UInt64) -> (term :UInt64);

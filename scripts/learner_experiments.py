@@ -1,4 +1,4 @@
-"""The claims of scripts/experiments about learners that communicate little, for docs/guides/internet.md."""
+"""The claims of scripts/experiments about learners that communicate little, for docs/reference/performance_diloco.md."""
 
 import math
 import statistics

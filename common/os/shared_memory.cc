@@ -51,7 +51,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
     return systemRefuses("sealing", bytes);
   }
-  preferHugePages(data, bytes);  // if the system is configured for it: docs/guides/operations.md
+  preferHugePages(data, bytes);  // if the system is configured for it: docs/guides/service.md
   return memory;
 }
 

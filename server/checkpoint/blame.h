@@ -20,7 +20,7 @@ class Blame final : public ReplayWatcher {
   void before(uint32_t shard, std::span<const float> weights) override;
   void after(const LogRecord& update, uint64_t version, std::span<const float> weights) override;
 
-  /// One JSON document; docs/guides/operations.md lists the fields.
+  /// One JSON document; docs/guides/backup_and_restore.md lists the fields.
   std::string json() const;
 
  private:

@@ -16,7 +16,7 @@ enum class Unit { none, bytes, seconds };
 struct MetricInfo {
   std::string_view name;  ///< in the status document
   Unit unit = Unit::none;
-  std::string_view help;   ///< human-readable; repeated in docs/guides/operations.md
+  std::string_view help;   ///< human-readable; repeated in docs/reference/status.md
   bool isProblem = false;  ///< a count that indicates a problem if it is not 0
 };
 

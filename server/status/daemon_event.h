@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// An event in a daemon, as a plain value. The fields are documented in docs/guides/operations.md.
+/// An event in a daemon, as a plain value. The fields are documented in docs/reference/status.md.
 struct DaemonEvent {
   uint64_t number = 0;  ///< from 1, consecutive
   double time = 0;      ///< Unix time, in seconds

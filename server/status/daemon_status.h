@@ -13,7 +13,7 @@ namespace psd {
 // A daemon's status, as plain values. Each object of the daemon fills in its part; status_json.h and
 // status_table.h render the whole. fields() of a struct passes the name and value of each field to a visitor
 // and is the only place that names them. Durations are in seconds; names end with the unit, if any.
-// docs/guides/operations.md explains them.
+// docs/reference/status.md explains them.
 
 struct ModelStatus {
   std::string name;

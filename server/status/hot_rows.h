@@ -7,7 +7,7 @@
 namespace psd {
 
 /// The most frequently updated rows of embedding tables, as plain values; `psd status --hot` shows them. The
-/// fields are documented in docs/guides/operations.md.
+/// fields are documented in docs/reference/status.md.
 struct HotRowsStatus {
   struct Row {
     std::string id;  ///< decimal: JSON numbers do not hold 64 bits everywhere

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The result, human-readable and as JSON. The JSON's fields are documented in docs/guides/operations.md.
+/// The result, human-readable and as JSON. The JSON's fields are documented in docs/reference/status.md.
 struct Findings {
   std::string text;
   Json json;

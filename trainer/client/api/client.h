@@ -414,7 +414,7 @@ class Operations {
  public:
   virtual ~Operations() = default;
 
-  /// The status of each daemon, as JSON; docs/guides/operations.md lists the fields. Role reader.
+  /// The status of each daemon, as JSON; docs/reference/status.md lists the fields. Role reader.
   virtual Result<std::vector<std::string>> status() = 0;
   /// Changes one key, "optimizer.lr=0.05", of the configuration, until the next reload. Changes nothing
   /// unless every daemon accepts the change. Returns what has changed at each, human-readable. Role admin.

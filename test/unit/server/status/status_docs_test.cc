@@ -1,4 +1,4 @@
-// The tables of the status document's fields and of the metrics in docs/guides/operations.md are exact.
+// The tables of the status document's fields and of the metrics in docs/reference/status.md are exact.
 
 #include <fstream>
 #include <set>
@@ -65,7 +65,7 @@ std::string trimmed(std::string_view cell) {
 
 /// The rows of the page's table under that heading, by cells.
 std::vector<std::vector<std::string>> tableOf(const std::string& heading) {
-  std::ifstream page(PSD_SOURCE_DIR "/docs/guides/operations.md");
+  std::ifstream page(PSD_SOURCE_DIR "/docs/reference/status.md");
   std::vector<std::vector<std::string>> rows;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {
