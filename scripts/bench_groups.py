@@ -374,7 +374,7 @@ class Devices(Group):
 trainer with values in host memory. *large*: slices of 32 MiB (`limits.slice_bytes`) in place of 4.
 
 Two processes take turns at a GPU, which costs about 0.3 ms for each slice: use larger slices, fewer shards, or
-[MPS](../guides/operations.md#several-processes-on-one-gpu)."""
+[MPS](../guides/elastic_training.md#several-processes-on-one-gpu)."""
     ways = {"device": {}, "device, large": {"config": {"limits": {"slice_bytes": 32 * MIB, "message_bytes": 64 * MIB}}}, "host": None}
 
     def measurements(self):
