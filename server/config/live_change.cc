@@ -155,7 +155,10 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
                         before.describe() + "' to '" + after.describe() + "'" + why);
     };
     if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
-      return refused("optimizer", ", which keeps other state per weight");
+      return refused(
+          "optimizer",
+          std::string(", which keeps other state per weight") +
+              (takesTrainersOptimizer(groups) ? "; the program of the first trainer chose it" : ""));
     }
     if (logs && !replaysAlike(before, after)) {
       return refused("policy", " with durability.type log, which replays with one value");

@@ -521,7 +521,7 @@ class AddressTest(HttpTest):
         self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
         files = '{"certificate":"server.pem","key":"server.key"}'
         self.assert_fails(self.start_psd("--http", "tls://*:0", "--set", f"tls={files}"), "http.listen[0]",
-                          "anybody there could act: give `auth` with tokens, or tls.require_client")
+                          "anyone there could act: give `auth` with tokens, or tls.require_client")
 
     def test_address_in_use(self):
         _, page = self.page_of()

@@ -477,7 +477,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const char* const how = !session_.hasTrainer() ? "reads continue"
                           : session_.info().initializedModel
-                              ? "the daemon had no model, this trainer sent its newest parameters"
+                              ? "the daemon had no model, this trainer sent its parameters"
                           : session_.resumed() ? "the session continues"
                                                : "a new session";
   notices_.tell(ClientEvent::What::back,
