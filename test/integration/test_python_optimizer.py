@@ -462,8 +462,8 @@ class PythonOptimizer(served_models.ServedTest):
             self.assertIn(f"-> {room}", optimizer.client.set(f"limits.staged_bytes={room}"))
             train(model, optimizer, steps=2)
         optimizer.close()
-        self.assert_refused("from 'adamw.*to 'sgd.*; the program of the first trainer chose it",
-                            lambda: self.client(daemon).set("optimizer.lr=0.5"))
+        with psd.Client(daemon.address) as client:
+            self.assert_refused("from 'adamw.*to 'sgd.*; the program of the first trainer chose it", lambda: client.set("optimizer.lr=0.5"))
 
     # --- What is refused ---------------------------------------------------------------------------------------
 
