@@ -187,7 +187,7 @@ class UnitFiles(processes.ProcessTest):
         text = (FOLDER / "psd.service").read_text(encoding="utf-8")
         comment = " ".join(re.findall(r"^# (.*)$", text, re.MULTILINE))
         named = re.search(r'("auth": \{.*?\}) and ("tls": \{.*?\})', comment)
-        config = json.loads("{%s, %s}" % named.groups())
+        config = json.loads("{" + ", ".join(named.groups()) + "}")
         paths = [config["auth"]["tokens"], *config["tls"].values()]
         self.assertEqual([f"/run/credentials/%n/{name}" for name in re.findall(r"^LoadCredential=(\w+):", text, re.MULTILINE)], paths)
         authority = certificates.Authority(self.folder, "ca")
