@@ -17,6 +17,7 @@ from processes import REPO, ProcessTest, main, until
 
 MONITORING = REPO / "configs" / "monitoring"
 RULES = (MONITORING / "alerts.yml").read_text()
+RUNBOOKS = REPO / "docs/guides/monitoring.md"
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 PROMTOOL = shutil.which("promtool")
 # Panels without data in an ordinary training.
@@ -71,6 +72,12 @@ class MonitoringTest(ProcessTest):
         found = re.findall(r"- alert: (\w+)\n(?: {8}.*\n)* {8}annotations:\n {10}summary: .+\n {10}description: .+\n"
                            r" {10}runbook_url: (.+)\n", RULES)
         self.assertEqual(found, [(name, f"docs/guides/monitoring.md#alert-{name.lower()}") for name in ALERTS])
+
+    @unittest.skipUnless(RUNBOOKS.is_file(), f"{RUNBOOKS} is missing")
+    def test_every_alert_has_a_runbook(self):
+        headings = re.findall(r"^#+ (.+)$", RUNBOOKS.read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+        self.assertEqual({f"alert-{name.lower()}" for name in ALERTS} - anchors, set())
 
     def test_values_of_unlike_units_are_in_panels_of_their_own(self):
         board = json.loads((MONITORING / "grafana.json").read_text())
