@@ -1,6 +1,7 @@
 #include "common/os/private_file.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -17,6 +18,13 @@ Error fileError(const std::string& path, std::string_view what) {
   return {ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
 }
 
+/// Whether the file is one of the service's credentials. systemd may grant them to a service's user by an
+/// ACL, whose mask is what the mode shows as the group's.
+bool isCredential(const std::string& path) {
+  const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
+  return folder != nullptr && path.starts_with(std::string(folder) + "/");
+}
+
 /// Checks the open file, not what is at the path by now.
 Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
   struct stat info {};
@@ -29,7 +37,8 @@ Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
     return {ErrorCode::io,
             fmt::format("{}: belongs to another user ({}), who could change it", path, info.st_uid)};
   }
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+  const mode_t others = isCredential(path) ? S_IWGRP | S_IRWXO : S_IRWXG | S_IRWXO;
+  if ((info.st_mode & others) == 0) return {};
   return {ErrorCode::io,
           fmt::format("{}: accessible to group or others (mode {:04o}); it holds secrets: chmod 600 {}", path,
                       info.st_mode & 07777, path)};

@@ -9,8 +9,9 @@
 namespace psd {
 
 /// Reads a whole file with secrets, of at most `bytesMax` bytes; `what` ("a token file") names the kind of
-/// file in the error. ErrorCode::io also if group or others may read or write the file, or if its owner is
-/// neither this process's user nor root. `orPipe`: a pipe is accepted, and waited for.
+/// file in the error. ErrorCode::io also if group or others may read or write the file, except for systemd's
+/// in CREDENTIALS_DIRECTORY, which the group may read, or if its owner is neither this process's user nor
+/// root. `orPipe`: a pipe is accepted, and waited for.
 Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
                                     bool orPipe);
 

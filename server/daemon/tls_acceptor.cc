@@ -72,6 +72,18 @@ std::string TlsAcceptor::adopt(Files files) {
   return change;
 }
 
+void TlsAcceptor::warnOfExpiry() const {
+  const std::lock_guard lock(mutex_);
+  warnOfEnd(files_);
+}
+
+std::optional<uint64_t> TlsAcceptor::certificateExpiry() const {
+  const auto context = this->context();
+  const auto ends = context ? context->certificateEnds() : std::nullopt;
+  if (!ends) return std::nullopt;
+  return static_cast<uint64_t>(std::chrono::system_clock::to_time_t(*ends));
+}
+
 std::shared_ptr<const TlsContext> TlsAcceptor::context() const {
   const std::lock_guard lock(mutex_);
   return files_.context;

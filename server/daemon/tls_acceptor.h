@@ -35,6 +35,11 @@ class TlsAcceptor {
   /// the log: "tls.certificate: reloaded, …"; empty: none.
   std::string adopt(Files files);
 
+  /// Logs a warning if the certificate has expired or expires within a week.
+  void warnOfExpiry() const;
+  /// When the certificate expires, in Unix time; empty: there is no `tls`.
+  std::optional<uint64_t> certificateExpiry() const;
+
   /// The context of the current files; null: there is no `tls`.
   std::shared_ptr<const TlsContext> context() const;
 

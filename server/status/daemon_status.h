@@ -264,6 +264,30 @@ struct RoundsStatus {
   }
 };
 
+/// The learning rate of a parameter group.
+struct LearningRateStatus {
+  std::string group;
+  double rate = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("group", self.group);
+    visit("rate", self.rate);
+  }
+};
+
+/// The file system of a folder to which the daemon writes.
+struct DiskStatus {
+  std::string path;
+  uint64_t freeBytes = 0;  ///< for this user
+  uint64_t sizeBytes = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("free_bytes", self.freeBytes);
+    visit("size_bytes", self.sizeBytes);
+  }
+};
+
 struct CheckpointStatus {
   std::string path;
   double ageSeconds = 0;
@@ -305,6 +329,7 @@ struct LogStatus {
 struct DurabilityStatus {
   std::string type = "none";
   std::string path;
+  double checkpointIntervalSeconds = 0;  ///< as configured; 0: checkpoints are not taken by time
   std::optional<CheckpointStatus> lastCheckpoint;
   uint64_t checkpoints = 0;
   double checkpointPauseMaxSeconds = 0;
@@ -317,6 +342,7 @@ struct DurabilityStatus {
   static void fields(auto& visit, auto& self) {
     visit("type", self.type);
     visit("path", self.path);
+    visit("checkpoint_interval_seconds", self.checkpointIntervalSeconds);
     visit("last_checkpoint", self.lastCheckpoint);
     visit("checkpoints", self.checkpoints);
     visit("checkpoint_pause_max_seconds", self.checkpointPauseMaxSeconds);
@@ -399,9 +425,12 @@ struct DaemonStatus {
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
   std::vector<RoundsStatus> rounds;  ///< of the policies with rounds
+  std::vector<LearningRateStatus> learningRates;
   DurabilityStatus durability;
-  std::optional<ReplicaSetStatus> replicaSet;  ///< if an engine is configured
-  double gradientsPerSecond = 0;               ///< over the last ten seconds
+  std::vector<DiskStatus> disks;
+  std::optional<uint64_t> certificateExpirySeconds;  ///< Unix time; nothing: there is no `tls`
+  std::optional<ReplicaSetStatus> replicaSet;        ///< if an engine is configured
+  double gradientsPerSecond = 0;                     ///< over the last ten seconds
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
@@ -440,7 +469,10 @@ struct DaemonStatus {
     visit("samples", self.samples);
     visit("waiting", self.waiting);
     visit("rounds", self.rounds);
+    visit("learning_rates", self.learningRates);
     visit("durability", self.durability);
+    visit("disks", self.disks);
+    visit("certificate_expiry_timestamp_seconds", self.certificateExpirySeconds);
     visit("replica_set", self.replicaSet);
     visit("gradients_per_second", self.gradientsPerSecond);
     visit("counters", self.counters);

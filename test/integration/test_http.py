@@ -103,6 +103,11 @@ class AnswersTest(HttpTest):
         for name in ("psd_staleness", "psd_table_rows", "psd_last_checkpoint_age_seconds"):
             self.assertIn(name, named)
         value = lambda name: float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+        self.assertLess(abs(value("process_start_time_seconds") - time.time()), 600)
+        self.assertGreater(value("process_cpu_seconds_total"), 0)
+        self.assertGreater(value("process_resident_memory_bytes"), 1 << 20)
+        self.assertLessEqual(value("process_open_fds"), value("process_max_fds"))
+        self.assertGreater(value("process_open_fds"), 5)
         for name in ("gradients", "pull_bytes"):
             self.assertLessEqual(before["counters"][name], value(f"psd_{name}_total"))
             self.assertLessEqual(value(f"psd_{name}_total"), after["counters"][name])
