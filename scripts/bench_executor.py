@@ -70,7 +70,7 @@ class Running:
 class Executor(Group):
     name = "executor"
     title = "Forward and backward passes at an executor"
-    summary = ("One trainer", "Two trainers")
+    summary = ("One trainer",)
     text = f"""`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside PyTorch's parameter server tutorial
 (`torch.distributed.rpc`), which cannot run two trainers: ConvNet of examples/mnist, batches of 32, plain SGD, hogwild, Unix sockets.
 Two stages: cut at `conv2`, 4 micro-batches. CPU time is that of all processes. Accuracy: two trainers, {EPOCHS} epochs each over 4,000

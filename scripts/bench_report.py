@@ -128,7 +128,7 @@ def table(rows):
 
 def section(group, tables, failures, stamp):
     """One group as Markdown."""
-    lines = [heading(group), "", group.text, ""]
+    lines = [heading(group), "", *([group.text, ""] if tables else [])]
     lines += [part for each in tables for part in (each, "")]
     lines += [f"Not measured: {reason}.  " for reason in [*group.unmeasured, *failures]]
     if tables:
@@ -141,10 +141,11 @@ def heading(group):
 
 
 def with_text_of(group, section_before):
-    """A section of the existing page, with its tables, under the group's current text."""
+    """A section of the existing page, with its tables, under the group's current text; without tables the text is left out."""
     lines = section_before.splitlines()
     figures = next((at for at, line in enumerate(lines) if line.startswith(FIGURES)), len(lines))
-    return "\n".join([heading(group), "", group.text, "", *lines[figures:]]).rstrip() + "\n"
+    text = [group.text, ""] if any(line.startswith("|") for line in lines[figures:]) else []
+    return "\n".join([heading(group), "", *text, *lines[figures:]]).rstrip() + "\n"
 
 
 def anchor(title):

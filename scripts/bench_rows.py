@@ -24,7 +24,7 @@ def bytes_shown(value):
 class Rows(Group):
     name = "rows"
     title = "Rows of embedding tables"
-    summary = ("pull of rows, Unix", "push of rows, Unix")
+    summary = ("pull of rows, Unix",)
     text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} random ids a call. *bare*: two
 processes without psd, the same table and transport. New rows: {SMALL:,} a push, up to 10⁷; *doubling*: the pause of a table that
 doubles its lines at that size."""
