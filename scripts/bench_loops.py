@@ -44,13 +44,14 @@ million a call, from and to host memory."""
     def rows(self, medians):
         if self.report is None:
             return []
-        one, *several = self.report["hogwild"]
+        one, *_, most = self.report["hogwild"]
+        dims = [each["dim"] for each in self.report["rows"]]
         rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
                              each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
-        rows += [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"], None,
-                              gigabytes) for each in several]
+        rows.append(Row.at_least(f"hogwild, {most['streams']} streams", most["bytes_per_s"], "one stream", one["bytes_per_s"], None, gigabytes))
         return rows + [Row.at_least(f"rows of {each['dim']}, {each['operation']}", each["rows_per_s"], "in host memory",
-                                    each["host_rows_per_s"], None, millions) for each in self.report["rows"]]
+                                    each["host_rows_per_s"], None, millions)
+                       for each in self.report["rows"] if each["dim"] in (min(dims), max(dims))]
 
 
 class Aggregators(Group):
