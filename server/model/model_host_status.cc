@@ -60,6 +60,20 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
   status.rowShards = rowShardsStatus();
   status.waiting = waitingStatus();
   status.rounds = roundsStatus();
+  status.learningRates = learningRates();
+}
+
+std::vector<LearningRateStatus> ModelHost::learningRates() const {
+  std::vector<LearningRateStatus> out;
+  const ParameterStore& store = *model_->store;
+  std::set<uint32_t> known;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    const ParameterBlock& block = store.block(i);
+    if (!known.insert(block.group()).second) continue;
+    out.push_back({config_->groups[block.group()].name(),
+                   store.optimizer(block.group()).learningRate(block.version().value + 1)});
+  }
+  return out;
 }
 
 std::vector<ShardStatus> ModelHost::shardsStatus() const {
