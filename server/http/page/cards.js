@@ -145,7 +145,7 @@ export function showDurability(status) {
   at("checkpoints-card").hidden = !kept.length;
   say("checkpoints-count", `${kept.length}, ${bytes(status.durability.checkpoint_disk_bytes)}`);
   showTable("checkpoints", [
-    { name: "checkpoint", text: true, cell: (each) => h("span", { title: each.path }, each.path.split("/").at(-1)), by: (each) => each.path },
+    { name: "checkpoint", text: true, cell: (each) => h("span", { title: each.path }, each.path.split("/").at(-1).replace(/-0*(?=\d)/, " ")), by: (each) => each.path },
     { name: "written", text: true, cell: (each) => localTime(each.created), by: (each) => each.created },
     { name: "size", cell: (each) => bytes(each.disk_bytes), by: (each) => each.disk_bytes }], [...kept].reverse(), (each) => each.path);
 }
