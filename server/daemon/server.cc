@@ -141,7 +141,7 @@ kj::Promise<void> Server::keepTicking() {
 void Server::noteCheckpoints() {
   const DurabilityStatus status = host_.durability();
   if (status.checkpoints > notedCheckpoints_ && status.lastCheckpoint) {
-    coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
+    coordinator_.events().add(EventLog::kCheckpoint, status.lastCheckpoint->path + " is complete");
   }
   if (status.checkpointFailures > notedCheckpointFailures_) {
     coordinator_.events().add("failed", "a checkpoint: " + status.error);

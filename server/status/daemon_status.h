@@ -306,6 +306,19 @@ struct CheckpointStatus {
   }
 };
 
+/// A checkpoint on disk.
+struct KeptCheckpointStatus {
+  std::string path;
+  std::string created;  ///< UTC, as in its manifest
+  uint64_t diskBytes = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("created", self.created);
+    visit("disk_bytes", self.diskBytes);
+  }
+};
+
 struct LogStatus {
   uint64_t records = 0;
   uint64_t writtenBytes = 0;
@@ -334,7 +347,8 @@ struct DurabilityStatus {
   uint64_t checkpoints = 0;
   double checkpointPauseMaxSeconds = 0;
   uint64_t checkpointCopyBytes = 0;
-  uint64_t checkpointDiskBytes = 0;  ///< of all retained checkpoints
+  uint64_t checkpointDiskBytes = 0;        ///< of all retained checkpoints
+  std::vector<KeptCheckpointStatus> kept;  ///< the newest retained checkpoints, oldest first
   uint64_t checkpointFailures = 0;
   std::string error;             ///< empty: the last attempt succeeded
   std::optional<LogStatus> log;  ///< nothing: no log, or nothing to write yet
@@ -348,6 +362,7 @@ struct DurabilityStatus {
     visit("checkpoint_pause_max_seconds", self.checkpointPauseMaxSeconds);
     visit("checkpoint_copy_bytes", self.checkpointCopyBytes);
     visit("checkpoint_disk_bytes", self.checkpointDiskBytes);
+    visit("kept", self.kept);
     visit("checkpoint_failures", self.checkpointFailures);
     visit("error", self.error);
     visit("log", self.log);

@@ -51,6 +51,11 @@ TEST_CASE("a history's point has the rates since the previous sample") {
   CHECK(values[seriesNumber("samples")] == 64);
   CHECK(values[seriesNumber("resident_bytes")] == 1000);
   CHECK(std::isnan(values[seriesNumber("staleness_median")]));
+  CHECK(std::isnan(values[seriesNumber("learning_rate")]));
+  DaemonStatus trains = statusAfter(40, 10);
+  trains.learningRates = {{"fc*", 0.25}, {"others", 0.5}};
+  history.add(103, trains);
+  CHECK(history.newest()->values[seriesNumber("learning_rate")] == 0.5);
 }
 
 TEST_CASE("a history drops the oldest second, and keeps the means of minutes for a day") {
