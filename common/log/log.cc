@@ -102,7 +102,9 @@ bool goesToJournal() {
 }
 
 bool isColorTerminal() {
-  return spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+  const char* const plain = std::getenv("NO_COLOR");  // https://no-color.org
+  return (plain == nullptr || *plain == '\0') && spdlog::details::os::in_terminal(stderr) &&
+         spdlog::details::os::is_color_terminal();
 }
 
 /// The sink of the running logger; null before initLogging().

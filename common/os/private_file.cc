@@ -1,8 +1,10 @@
 #include "common/os/private_file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -65,6 +67,25 @@ Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, 
                    fmt::format("{}: has more than {} bytes, the limit of {}", path, bytesMax, what)};
     }
   }
+}
+
+Status replacePrivateText(const std::string& path, std::string_view text) {
+  std::error_code error;
+  const std::string target = std::filesystem::canonical(path, error);  // a link to it stays
+  struct stat info {};
+  if (error || stat(target.c_str(), &info) != 0) return fileError(path, "cannot be inspected");
+  std::string beside = target + ".XXXXXX";
+  const OwnFd file(mkostemp(beside.data(), O_CLOEXEC));
+  if (file.get() < 0) return fileError(beside, "cannot be written");
+  const bool owned = info.st_uid == geteuid() || fchown(file.get(), info.st_uid, info.st_gid) == 0;
+  if (owned && fchmod(file.get(), info.st_mode & 07777) == 0 &&
+      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      fsync(file.get()) == 0 && rename(beside.c_str(), target.c_str()) == 0) {
+    return {};
+  }
+  const Status failed = fileError(path, "cannot be replaced");
+  unlink(beside.c_str());
+  return failed;
 }
 
 Status appendPrivateLine(const std::string& path, std::string_view line) {

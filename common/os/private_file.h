@@ -15,6 +15,9 @@ namespace psd {
 Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
                                     bool orPipe);
 
+/// Replaces the content of such a file at once; its owner and mode stay.
+Status replacePrivateText(const std::string& path, std::string_view text);
+
 /// Appends a line to such a file; a missing file is created, accessible to its owner only.
 Status appendPrivateLine(const std::string& path, std::string_view line);
 

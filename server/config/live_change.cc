@@ -138,14 +138,15 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   PSD_RETURN_IF_ERROR(checkLocalSteps(now.config, next.config));
   PSD_RETURN_IF_ERROR(checkAllReduce(now.config, next.config));
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
+  std::string refused;
   for (const Difference& difference : differences(now, next)) {
     const bool may = isLive(difference.path);
     if (may && (!logs || replaysAlike(difference.path))) continue;
-    return {ErrorCode::invalidArgument,
-            difference.path + ": cannot change while the daemon runs" +
-                (may ? " with durability.type log, which replays with one value" : "") + " (" +
-                difference.now + " -> " + difference.next + ")"};
+    refused += (refused.empty() ? "" : "; ") + difference.path + ": cannot change while the daemon runs" +
+               (may ? " with durability.type log, which replays with one value" : "") + " (" +
+               difference.now + " -> " + difference.next + ")";
   }
+  if (!refused.empty()) return {ErrorCode::invalidArgument, refused};
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;

@@ -189,7 +189,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             self.assertEqual(killed.returncode, 0, killed.stderr)
             processes.until(f"{standby} has taken over", lambda folder=folder, name=standby: "primary of term 2 now" in self.logs(folder)[f"{name}.log"])
             self.until_all_train(folder, port)
-        stopped = self.slurm(processes.PSD, "stop", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
+        stopped = self.slurm(processes.PSD, "stop", "--discard", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
         if stopped.returncode:  # on a busy machine etcd may not answer in time; the daemons end all the same
             self.assertIn("the engine has not recorded that the run is over", stopped.stderr)
         processes.until("the job has ended", lambda: not self.slurm("squeue", "-h").stdout.strip())

@@ -51,7 +51,7 @@ class Tls(TlsTest):
             self.assertEqual(daemon.counter("gradients"), 20)
             self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--transport", "shm")),
                               "memory is shared over Unix sockets only")
-        stopped = self.start_psd("stop", "--server", daemon.tls, environment={"PSD_TLS_CA": str(self.authority.path)})
+        stopped = self.start_psd("stop", "--discard", "--server", daemon.tls, environment={"PSD_TLS_CA": str(self.authority.path)})
         self.assert_ends(stopped)
         self.assert_ends(daemon)
 
