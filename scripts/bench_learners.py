@@ -63,7 +63,8 @@ def longest_gap(learner, moment):
 class Learners(Group):
     name = "learners"
     title = "Learners that die"
-    text = f"""{LEARNERS} learners of DiLoCo, one killed or stopped: the longest time between two steps of the other in the {WATCH_S:g} s after it, {RUNS} runs each.
+    text = f"""{LEARNERS} learners of DiLoCo, one killed or stopped: the longest time between two steps of the other in the
+{WATCH_S:g} s after it, {RUNS} runs each.
 `mlp`, batches of 32, `period` {PERIOD}, `quorum` 1, `grace_ms` `"auto"`, `grace_max_ms` 1000; beside torchft's DiLoCo (lighthouse, Gloo,
 time limits of 10 s).
 

@@ -63,7 +63,8 @@ def within(place):
 class Network(Group):
     name = "network"
     title = "A slow network"
-    text = f"""{LEARNERS} learners, one thread each, behind links of {RATE.removesuffix("mbit")} Mbit/s and a round trip of {ROUND_TRIP_MS} ms; *near*: over loopback. Steps per second of one,
+    text = f"""{LEARNERS} learners, one thread each, behind links of {RATE.removesuffix("mbit")} Mbit/s and a round trip of
+{ROUND_TRIP_MS} ms; *near*: over loopback. Steps per second of one,
 `{MODEL}` (834,304 parameters), batches of 8,
 `period` {PERIOD}. *four bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. *fewer bytes*: of the link, headers
 included, both ways. Last rows: 64 MiB in messages over 1 Gbit/s at the same round trip."""
