@@ -16,9 +16,8 @@ ITS_TARGET = "its target"  # the reference of a figure without another one
 
 TEXT = """## Trend
 
-Targets that several runs in [{name}]({link}) measured.
-`scripts/bench --json` appends a run. `ratio` is the newest. Each bar is a run, the newest on the right:
-`{meets}` and taller meet the target; a step of height is a factor of {factor:.2f}.
+Targets that several runs in [{name}]({link}) measured (`scripts/bench --json` appends one). `ratio` is the
+newest. Each bar is a run, the newest on the right: `{meets}` and taller meet the target; a step of height is a factor of {factor:.2f}.
 """
 
 HEAD = "| | reference | target | ratio | runs |\n|---|---|---|---|---|"

@@ -63,13 +63,12 @@ def longest_gap(learner, moment):
 class Learners(Group):
     name = "learners"
     title = "Learners that die"
-    text = f"""{LEARNERS} learners of DiLoCo, one thread each, of which one is killed or stopped: the longest time between two steps of the other in
-the {WATCH_S:g} s after it, in {RUNS} runs each. `mlp`, batches of 32, `period` {PERIOD}, `quorum` 1, `grace_ms` `"auto"` with
-`grace_max_ms` 1000; beside torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same model and period, time
-limits of 10 s).
+    text = f"""{LEARNERS} learners of DiLoCo, one killed or stopped: the longest time between two steps of the other in the
+{WATCH_S:g} s after it, {RUNS} runs each.
+`mlp`, batches of 32, `period` {PERIOD}, `quorum` 1, `grace_ms` `"auto"`, `grace_max_ms` 1000; beside torchft's DiLoCo (lighthouse, Gloo,
+time limits of 10 s).
 
-Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, whose steps take {PACED_STEP_MS} ms, of one {SLOWER} times
-as long; `period` {PACED_PERIOD}, over {PACED_ROUNDS} of the slow one's periods after its first."""
+Last row: {PACED} learners of `psd.torch.DiLoCo` together, steps of {PACED_STEP_MS} ms, of one {SLOWER} times as long; `period` {PACED_PERIOD}."""
     rounds_max = 1
 
     def measurements(self):

@@ -8,9 +8,8 @@ from bench_report import Row, gigabytes, millions
 class Optimizers(Group):
     name = "optimizers"
     title = "Loops of the optimizers"
-    text = """One thread over arrays of 64 MiB, in process. A rate is the bytes that the loop reads and writes, over time. *triad*: STREAM's `a[i] =
-b[i] + s · c[i]`, 12 bytes an element, as for SGD. The triad also fetches its result before it overwrites it, which is not counted, so a
-ratio can be above 1."""
+    text = """One thread over arrays of 64 MiB, in process; the bytes that the loop reads and writes, over time. *triad*: STREAM's `a[i] = b[i] + s · c[i]`,
+whose fetch of the result is not counted, so a ratio can be above 1."""
     names = ("sgd", "momentum", "adagrad", "adam")
 
     def measurements(self):
@@ -24,10 +23,9 @@ ratio can be above 1."""
 class Kernels(Group):
     name = "cuda"
     title = "Kernels on a GPU"
-    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes a
-parameter). Medians of seven rounds by the device's events. A parameter costs SGD 12 bytes, momentum and Adagrad 20, Adam 28. *hogwild*:
-plain SGD by several streams on the same weights, with gradients in slices of 4 MiB, all streams together. *rows*: 16,384 random ones of
-a table of a million a call, from host memory to host memory, by the host's clock, against rows in host memory."""
+    text = """`psd-bench-cuda`: bytes that a fused kernel must read and write, over time (a parameter costs SGD 12 bytes, momentum and Adagrad 20, Adam
+28), beside a device-to-device copy. *hogwild*: several streams on the same weights, slices of 4 MiB. *rows*: 16,384 random ones of a
+million a call, from and to host memory."""
     rounds_max = 1
 
     def measurements(self):
@@ -46,21 +44,22 @@ a table of a million a call, from host memory to host memory, by the host's cloc
     def rows(self, medians):
         if self.report is None:
             return []
-        one, *several = self.report["hogwild"]
+        one, *_, most = self.report["hogwild"]
+        dims = [each["dim"] for each in self.report["rows"]]
         rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
                              each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
-        rows += [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"], None,
-                              gigabytes) for each in several]
+        rows.append(Row.at_least(f"hogwild, {most['streams']} streams", most["bytes_per_s"], "one stream", one["bytes_per_s"], None, gigabytes))
         return rows + [Row.at_least(f"rows of {each['dim']}, {each['operation']}", each["rows_per_s"], "in host memory",
-                                    each["host_rows_per_s"], None, millions) for each in self.report["rows"]]
+                                    each["host_rows_per_s"], None, millions)
+                       for each in self.report["rows"] if each["dim"] in (min(dims), max(dims))]
 
 
 class Aggregators(Group):
     name = "aggregators"
     title = "Loops of the aggregators"
-    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD. A rate is the bytes that it
-must read and write, over time: each gradient and the weights read once, the weights written once. *triad*: STREAM's."""
-    counts = (5, 16, 64)
+    text = """One thread combines gradients of 16 MiB each and applies the result by SGD; a rate counts each gradient and the weights read once, the
+weights written once. *triad*: STREAM's."""
+    counts = (5, 64)
     operations = ("mean", "trimmed_mean", "median", "distances")
 
     def measurements(self):

@@ -25,14 +25,11 @@ DENSE = {"one trainer": ({"type": "locked"}, 1), "sync": ({"type": "sync"}, TRAI
 class TableModels(Group):
     name = "models"
     title = "Steps of models with tables"
-    text = f"""A step of `dlrm` (26 tables of 16 floats, Adagrad, batches of {BATCH:,}, one computing thread), in the median: `psd-trainer train` over
-a Unix socket, with its synthetic clicks and lookups by 64-bit id, against the same networks in one process of PyTorch with
-`EmbeddingBag(sparse=True)`, on prepared batches of row numbers (`test/bench/torch_dlrm.py`).
+    text = f"""The median step of `dlrm` (26 tables of 16 floats, Adagrad, batches of {BATCH:,}, one computing thread): `psd-trainer train` over a Unix
+socket beside PyTorch with `EmbeddingBag(sparse=True)` (`test/bench/torch_dlrm.py`).
 
-*together*: `dlrm` over `{CLICKS}`, tables under `hogwild` with `rowwise_adagrad`, the rest with Adam
-by the policy named, {TRAINERS} trainers with one thread and batches of {SHARE} each, {STEPS_TOGETHER} steps over TCP; one trainer takes
-twice as many. Bytes are those that the daemon gets and sends for each step, AUC is of held-out clicks. *PyTorch, one process*: as many
-steps of {SHARE} as one trainer takes, with Adagrad."""
+*together*: `{CLICKS}`, tables under `hogwild` with `rowwise_adagrad`, the rest with Adam by
+the policy named; {TRAINERS} trainers, one thread and batches of {SHARE} each, {STEPS_TOGETHER} steps over TCP; AUC of held-out clicks."""
     rounds_max = 3
 
     def __init__(self, *arguments):

@@ -21,11 +21,9 @@ def rate(value):
 class Python(Group):
     name = "python"
     title = "The Python package"
-    summary = ("Python: pull, TCP", "Python: push, TCP", "Python: mnist_cnn")
-    text = """One trainer, hogwild, plain SGD. Pulls and pushes of 64 MiB by `psd.Client` beside those of `psd-trainer bench`. A step of mnist_cnn,
-batch 32, one thread, on a Unix socket, without overlap: `psd.torch.Optimizer` beside `psd-trainer`, and beside `torch.optim.SGD` in one
-process. The two clients take turns in each round at the same daemon. A step of AdamW for 150 parameters of 64 elements, beside a push
-and a pull of the same arrays alone, and the bytes that it moves, also of bfloat16."""
+    summary = ("Python: mnist_cnn",)
+    text = """One trainer, hogwild, plain SGD: `psd.Client` beside `psd-trainer bench`, 64 MiB; `psd.torch.Optimizer` beside `psd-trainer` and
+`torch.optim.SGD`, mnist_cnn, batch 32, one thread, Unix socket, without overlap; AdamW for 150 parameters of 64 elements."""
 
     def measurements(self):
         programs = self.programs

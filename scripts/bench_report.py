@@ -15,21 +15,16 @@ FIGURES = ("|", "Not measured:", "*Measured")  # the starts of the lines that fo
 
 INTRODUCTION = """# Performance
 
-What psd's data path reaches on one machine, beside references that do the same work without psd. `scripts/bench` measures it and writes
-this page.
+psd's data path on one machine beside references without psd. `scripts/bench` writes this page.
 
 {machine}
 
 {summary}
-A ratio is psd's figure divided by the reference's. A row without a target is for orientation. Compare ratios, not figures, between
-machines. [What limits it](#what-limits-it) gives reasons.
+A figure is the median over rounds, a ratio psd's figure divided by the reference's: the median of the ratios within a round. A missed
+target is bold; [what limits it](#what-limits-it). Compare ratios, not figures, between machines.
 
-**Method.** Each round runs every measurement of a group and its references one after the other, so that other load affects all of them. A
-figure is the median over the rounds. A ratio is that of the figures or, where the line under a table says so, the median of the ratios
-within a round.
-
-**On your machine.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon that holds no other model.
-`scripts/bench` runs everything in about {minutes} minutes; `scripts/bench --help` lists its options.
+On your machine: `psd-trainer bench pull --server tcp://host:5500` measures a running daemon that holds no other model; `scripts/bench`
+measures everything in about {minutes} minutes.
 """
 
 MACHINE = """| | |
@@ -59,8 +54,7 @@ def milliseconds(value):
     return f"{value * 1e3:.2f} ms"
 
 
-VERDICTS = {True: "met", False: "**not met**", None: ""}
-COLUMNS = 6
+COLUMNS = 5
 
 
 @dataclasses.dataclass
@@ -115,30 +109,26 @@ class Row:
         return Row(what, show(value), "", "", f"≤ {show(target)}", value <= target)
 
     def line(self):
-        return f"| {self.what} | {self.value} | {self.reference} | {self.ratio} | {self.target} | {VERDICTS[self.met]} |"
+        target = f"**{self.target}**" if self.met is False else self.target
+        return f"| {self.what} | {self.value} | {self.reference} | {self.ratio} | {target} |"
 
     @staticmethod
     def read(line):
         """The row that line() formatted as `line`, or None."""
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if not line.startswith("| ") or len(cells) != COLUMNS or cells[-1] not in VERDICTS.values() or not cells[0]:
+        target = cells[-1].strip("*") if cells else ""
+        if not line.startswith("| ") or len(cells) != COLUMNS or not cells[0] or (target and target[0] not in "≥≤"):
             return None
-        met = next(met for met, verdict in VERDICTS.items() if verdict == cells[-1])
-        return Row(*cells[:-1], met)
-
-    def missed(self):
-        """A missed target, human-readable."""
-        figure = f"{self.ratio} × {self.reference.partition(':')[0]}" if self.ratio else self.value
-        return f"{self.what}: {figure} ({self.target})"
+        return Row(*cells[:-1], target, target == cells[-1] if target else None)
 
 
 def table(rows):
-    return "\n".join(["| | psd | reference | ratio | target | |", "|---|---|---|---|---|---|", *(row.line() for row in rows)])
+    return "\n".join(["| | psd | reference | ratio | target |", "|---|---|---|---|---|", *(row.line() for row in rows)])
 
 
 def section(group, tables, failures, stamp):
     """One group as Markdown."""
-    lines = [heading(group), "", group.text, ""]
+    lines = [heading(group), "", *([group.text, ""] if tables else [])]
     lines += [part for each in tables for part in (each, "")]
     lines += [f"Not measured: {reason}.  " for reason in [*group.unmeasured, *failures]]
     if tables:
@@ -151,10 +141,11 @@ def heading(group):
 
 
 def with_text_of(group, section_before):
-    """A section of the existing page, with its tables, under the group's current text."""
+    """A section of the existing page, with its tables, under the group's current text; without tables the text is left out."""
     lines = section_before.splitlines()
     figures = next((at for at, line in enumerate(lines) if line.startswith(FIGURES)), len(lines))
-    return "\n".join([heading(group), "", group.text, "", *lines[figures:]]).rstrip() + "\n"
+    text = [group.text, ""] if any(line.startswith("|") for line in lines[figures:]) else []
+    return "\n".join([heading(group), "", *text, *lines[figures:]]).rstrip() + "\n"
 
 
 def anchor(title):
@@ -163,7 +154,7 @@ def anchor(title):
 
 
 def summary(groups, sections):
-    """The table at the head of the page, from the sections' rows: those that the groups name, and all that miss their
+    """The table at the head of the page, from the sections' rows that the groups name, and how many of each section miss their
     target."""
     chosen, missed, count, targets = [], [], 0, 0
     for group in groups:
@@ -172,13 +163,13 @@ def summary(groups, sections):
         first = {row.what: row for row in reversed(rows)}
         chosen += [first[name] for name in group.summary if name in first]
         targets += sum(row.met is not None for row in rows)
-        short = [row.missed() for row in rows if row.met is False]
+        short = sum(row.met is False for row in rows)
         if short:
-            missed += [f"- [{group.title}]({anchor(group.title)}):", *(f"  - {each}" for each in short)]
-            count += len(short)
+            missed.append(f"[{group.title}]({anchor(group.title)}) ({short})")
+            count += short
     lines = [table(chosen), ""] if chosen else []
     if targets:
-        lines += [f"**Not met:** {count} of {targets} targets.", "", *missed, ""] if missed else [f"All {targets} targets are met.", ""]
+        lines += [f"**Not met:** {count} of {targets} targets: " + ",\n".join(missed) + ".", ""] if missed else [f"All {targets} targets are met.", ""]
     return "\n".join(lines)
 
 
@@ -219,9 +210,8 @@ def commit_of(repo):
 def stamp(repo, arguments, rounds, seconds):
     """Date and conditions of a group's measurement."""
     commit, changed = commit_of(repo)
-    return (f"*Measured on {datetime.date.today().isoformat()} at commit {commit}{' with changes' if changed else ''}, parameters on "
-            f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement, ratios within a round"
-            f"{': a quick run, so take the figures as rough' if arguments.quick else ''}.*")
+    return (f"*Measured {datetime.date.today().isoformat()} at {commit}{' with changes' if changed else ''}, parameters on "
+            f"{arguments.device}, {rounds} × {seconds:g} s{': a rough, quick run' if arguments.quick else ''}.*")
 
 
 def sections_of(text):

@@ -7,7 +7,7 @@ from bench_report import Row, microseconds
 WAYS = {"ring": ("unix", "shm", "ring"), "Unix": ("unix", "rpc", "unix"), "TCP": ("tcp", "rpc", "tcp")}
 IDS, SMALL, DIM = 100_000, 2_048, 32
 ROWS, ROWS_MADE = 10**6, 10**7
-SKEWS = {"": 0, ", Zipf 1.05": 1.05}
+SKEWS = {"": (0, tuple(WAYS)), ", Zipf 1.05": (1.05, ("Unix",))}
 TABLES = 26
 BEYOND_VALUES = 56  # bytes of a row in the daemon's memory beyond its values
 POLICY = {"policy": {"type": "hogwild"}, "optimizer": {"type": "sgd", "lr": 0.01}}
@@ -24,18 +24,16 @@ def bytes_shown(value):
 class Rows(Group):
     name = "rows"
     title = "Rows of embedding tables"
-    summary = tuple(f"{operation} of rows, {way}" for operation in ("pull", "push") for way in WAYS)
-    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} random ids a call. A rate is
-rows over time, in the median. *bare*: a program of two processes (`psd-bench-references rows`) that look rows up in the same kind of
-table and exchange ids and values over the same socket, or through shared memory. Creation begins with an empty table and pushes
-{SMALL:,} rows at a time until there are 10⁷ (in a quick run 10⁶); *doubling*: the pause of a table that doubles its lines at that size.
-The longest answer of thousands depends on the machine as much as on psd."""
+    summary = ("pull of rows, Unix",)
+    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} random ids a call. *bare*: two
+processes without psd, the same table and transport. New rows: {SMALL:,} a push, up to 10⁷; *doubling*: the pause of a table that
+doubles its lines at that size."""
     rounds_max = 5
 
     def measurements(self):
         work = {}
-        for skewed, skew in SKEWS.items():
-            for way in WAYS:
+        for skewed, (skew, ways) in SKEWS.items():
+            for way in ways:
                 self.pair(work, f"{way}{skewed}", lambda w=way, s=skew: self.rows_of(w, skew=s))
                 for operation in ("pull", "push"):
                     work[f"bare {operation}, {way}{skewed}"] = lambda w=way, o=operation, s=skew: self.programs.reference(
@@ -93,9 +91,9 @@ The longest answer of thousands depends on the machine as much as on psd."""
 
     def rows(self, medians):
         rows = []
-        for skewed in SKEWS:
+        for skewed, (_, ways) in SKEWS.items():
             for operation in ("pull", "push"):
-                for way in WAYS:
+                for way in ways:
                     wanted = None if skewed or (operation, way) == ("push", "ring") else 0.8
                     rows.append(Row.at_least(f"{operation} of rows, {way}{skewed}", medians[f"{operation}, {way}{skewed}"], "bare",
                                              medians[f"bare {operation}, {way}{skewed}"], wanted, million_rows))

@@ -16,8 +16,8 @@ WAYS = {"Unix": ("unix", "rpc"), "TCP": ("tcp", "rpc"), "shared memory": ("unix"
 class Several(Group):
     name = "several"
     title = "Several daemons"
-    text = """One trainer, hogwild, plain SGD, 64 MiB: two daemons, each with half of the parameters and one event loop, beside one daemon, all on the
-same two cores. This shows what two daemons cost, not what two machines gain."""
+    text = """One trainer, hogwild, plain SGD, 64 MiB: two daemons, each with half of the parameters, beside one, on the same two cores: what two
+daemons cost, not what two machines gain."""
     rounds_max = 3
 
     def measurements(self):

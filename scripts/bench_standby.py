@@ -22,11 +22,9 @@ TEXTS = {"kill": "`kill -9` of the primary", "freeze": "SIGSTOP of the primary",
 class Standby(Group):
     name = "standby"
     title = "A standby"
-    text = """Two daemons on the same machine and etcd beside them, over the loopback interface. *push*: one trainer, locked, plain SGD, 64 MiB in
-messages over TCP. Below, one trainer pushes a small model without a pause, two pushes in flight: for each fault the longest time
-between two answered pushes around it; for `psd switch` and SIGTERM the longest from a push to its answer. `silence_ms` is its default,
-300. Where the network is cut, each process has a network namespace. After the faults every answered push is in the model once, else no
-figure is shown."""
+    text = """Two daemons and etcd on the same machine. *push*: one trainer, locked, plain SGD, 64 MiB in messages over TCP.
+Faults: the longest time between two answered pushes; for `psd switch` and SIGTERM from a push to its answer; `silence_ms` 300. Every
+answered push is in the model once afterwards, else no figure is shown."""
     rounds_max = 3
 
     def measurements(self):

@@ -23,8 +23,8 @@ def cpu_seconds(value):
 class Tls(Group):
     name = "tls"
     title = "TLS"
-    text = """One trainer, hogwild, plain SGD, 64 MiB in messages over the loopback interface, with TLS 1.3 and without. *CPU*: the time of both ends
-together, kernel included, for each GiB. A round trip is an empty call. The certificate has a key of P-256."""
+    text = """One trainer, hogwild, plain SGD, 64 MiB in messages over the loopback interface. *CPU*: of both ends, kernel included. The certificate's
+key is P-256."""
     rounds_max = 5
 
     def __init__(self, programs, quick):

@@ -203,9 +203,9 @@ def mean_curve(reports, x="step", y="error"):
 
 
 def spread(values, digits=1):
-    """ "7.3 … 8.1" """
+    """ "7.3–8.1" """
     low, high = min(values), max(values)
-    return f"{low:.{digits}f} … {high:.{digits}f}" if f"{low:.{digits}f}" != f"{high:.{digits}f}" else f"{low:.{digits}f}"
+    return f"{low:.{digits}f}–{high:.{digits}f}" if f"{low:.{digits}f}" != f"{high:.{digits}f}" else f"{low:.{digits}f}"
 
 
 def errors(reports):

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@
 #include "server/daemon/daemon.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
+#include "server/status/top_table.h"
+#include "server/tools/doctor_command.h"
 #include "server/tools/file_commands.h"
 #include "server/tools/inspect_command.h"
 #include "server/tools/live_commands.h"
@@ -81,8 +84,9 @@ struct CheckFlags : ConfigFlags {
     for (CLI::Option* const other : command->get_options()) {
       if (other != printed && other != command->get_help_ptr()) printed->excludes(other);
     }
-    command->footer("policy.type:\n" + psd::policyHelp() +
-                    "policy.aggregator.type, of sync, local_sgd and diloco:\n" + psd::aggregatorHelp());
+    command->footer("Example: psd check configs/hogwild.json --set optimizer.lr=0.05\n\npolicy.type:\n" +
+                    psd::policyHelp() + "policy.aggregator.type, of sync, local_sgd and diloco:\n" +
+                    psd::aggregatorHelp());
   }
 };
 
@@ -181,7 +185,7 @@ struct FileFlags {
     if (!table.empty()) return wrong("--table requires a checkpoint, not --server");
     if (path.empty() == to.empty()) return wrong("with --server one file is needed");
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
-    return psd::exportServer(env, call, to.empty() ? path : to);
+    return psd::withAdvice(psd::exportServer(env, call, to.empty() ? path : to), call);
   }
   psd::Status replay(psd::Env& env) const {
     std::optional<uint64_t> last;
@@ -205,7 +209,7 @@ struct OperatorFlags {
         : command(of), server(std::make_unique<psd::ServerFlags>(*of, seconds)) {}
   };
   Call status, reload, stop;
-  bool json = false, hot = false, watch = false, here = false;
+  bool json = false, hot = false, watch = false, here = false, discard = false, dryRun = false;
   std::string count = "0";
 
   explicit OperatorFlags(CLI::App& app)
@@ -224,6 +228,9 @@ struct OperatorFlags {
         ->type_name("N");
     status.command->add_flag("--hot", hot,
                              "Show the ten rows of each embedding table with the most updates instead");
+    reload.command->add_flag("--dry-run", dryRun,
+                             "Tell what would change, or what cannot without a restart; change nothing");
+    stop.command->add_flag("--discard", discard, "Stop even if the model is saved nowhere, and is lost");
   }
 
   /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
@@ -236,8 +243,10 @@ struct OperatorFlags {
                      : psd::printStatus(call, json, here);
       });
     }
-    if (*reload.command) return calling(reload, psd::reloadServer);
-    if (*stop.command) return calling(stop, psd::stopServer);
+    if (*reload.command) return calling(reload, dryRun ? psd::showReload : psd::reloadServer);
+    if (*stop.command) {
+      return calling(stop, [this](const DaemonCall& call) { return psd::stopServer(call, discard); });
+    }
     return {};
   }
 
@@ -251,32 +260,81 @@ struct OperatorFlags {
   template <class Command>
   static psd::Status calling(const Call& call, Command command) {
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall daemon, call.server->call());
-    return command(daemon);
+    return psd::withAdvice(command(daemon), daemon);
   }
 };
 
 /// The flags of `psd token`.
 struct TokenFlags {
-  CLI::App *token, *making;
-  std::string name, role, file;
+  CLI::App *token, *making, *listing, *revoking;
+  std::string name, role, file, expires;
 
   explicit TokenFlags(CLI::App& app)
-      : token(app.add_subcommand("token", "Tokens, by which a daemon authenticates its callers")),
+      : token(app.add_subcommand("token", "Create, list and revoke access tokens")),
         making(token->add_subcommand("new",
-                                     "Print a new token, once, and its line for the daemon's auth.tokens")) {
+                                     "Print a new token, once, and its line for the daemon's auth.tokens")),
+        listing(token->add_subcommand("list", "Show the tokens of a file: names, roles, expiry")),
+        revoking(token->add_subcommand(
+            "revoke",
+            "Remove a name's tokens from the file; psd reload makes a running daemon refuse them")) {
     token->require_subcommand(1);
     making->add_option("--name", name, "The name of the token's owner")->required()->type_name("NAME");
     making->add_option("--role", role, "reader, trainer or admin; each includes the previous ones")
         ->required()
         ->type_name("ROLE");
+    making
+        ->add_option("--expires", expires, "Time from now on after which the daemon refuses it: 12h, 30d, 8w")
+        ->type_name("TIME");
     making->add_option("--file", file, "Append the line to this file instead of printing it")
         ->type_name("FILE");
+    revoking->add_option("name", name, "The name of the tokens' owner")->required()->type_name("NAME");
+    for (CLI::App* const command : {listing, revoking}) {
+      command->add_option("--file", file, "The file that the daemon's auth.tokens names")
+          ->required()
+          ->type_name("FILE");
+    }
   }
 
   /// Runs the command and returns its outcome; nullopt if it was not selected.
   std::optional<psd::Status> run() const {
-    if (*making) return psd::newToken(name, role, file);
+    if (*making) return psd::newToken(name, role, file, expires);
+    if (*listing) return psd::listTokens(file);
+    if (*revoking) return psd::revokeTokens(file, name);
     return {};
+  }
+};
+
+/// The flags of `psd doctor`.
+struct DoctorFlags : ConfigFlags {
+  CLI::App* command;
+  bool json = false;
+  psd::ServerFlags server;
+
+  explicit DoctorFlags(CLI::App& app)
+      : command(app.add_subcommand("doctor",
+                                   "Check whether this machine suits a configuration, or a running daemon")),
+        server(*command, "5", "") {
+    command->add_option("--config", file, "Configuration file; without one, the defaults")->type_name("FILE");
+    command->add_flag("--json", json, "One JSON document, for programs");
+    addTo(*command);
+    for (const char* const name : {"--config", "--listen", "--insecure", "--device", "--index", "--set"})
+      command->get_option(name)->excludes("--server");
+  }
+
+  /// Runs the command and returns its outcome; nullopt if it was not selected.
+  std::optional<psd::Status> run(psd::Env& env) const {
+    if (!*command) return {};
+    return server.given() ? onDaemon() : beforeRun(env);
+  }
+
+ private:
+  psd::Status onDaemon() const {
+    PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
+    return psd::withAdvice(psd::examineDaemon(call, json), call);
+  }
+  psd::Status beforeRun(psd::Env& env) const {
+    PSD_ASSIGN_OR_RETURN(const psd::LoadedConfig loaded, psd::loadDaemonConfig(env, file, overrides));
+    return psd::examineHost(loaded, json);
   }
 };
 
@@ -296,7 +354,6 @@ struct PlacementFlags {
         ->required()
         ->type_name("N");
     placing->add_flag("--json", json, "One JSON document, for programs");
-    placing->footer("Example: psd placement model.safetensors --daemons 3");
   }
 
   /// Runs the command and returns its outcome; nullopt if it was not selected.
@@ -339,6 +396,40 @@ struct RepartitionFlags {
   }
 };
 
+/// An example of each command that sets no footer itself.
+constexpr std::pair<const char*, const char*> kExampleOf[] = {
+    {"status", "psd status --server tcp://node7:5500"},
+    {"reload", "psd reload --dry-run"},
+    {"stop", "psd stop --server unix:///run/psd/psd.sock"},
+    {"top", "psd top --sort staleness"},
+    {"events", "psd events --follow"},
+    {"checkpoint", "psd checkpoint --server tcp://node7:5500"},
+    {"set", "psd set optimizer.lr=0.05"},
+    {"switch", "psd switch --server tcp://node7:5500,tcp://node8:5500"},
+    {"recover", "psd recover --server tcp://node8:5500"},
+    {"move", "psd move --server tcp://node7:5500 --to tcp://node9:5500"},
+    {"trainer remove", "psd trainer remove 3"},
+    {"trainer", "psd trainer remove 3"},
+    {"export", "psd export --server tcp://node7:5500 model.safetensors"},
+    {"inspect", "psd inspect /var/lib/psd/saved"},
+    {"replay", "psd replay /var/lib/psd/saved --until 5000 --to model.safetensors"},
+    {"placement", "psd placement model.safetensors --daemons 3"},
+    {"repartition", "psd repartition saved-0 saved-1 --daemons 3 --to divided"},
+    {"token new", "psd token new --name ops --role admin --expires 30d --file tokens"},
+    {"token list", "psd token list --file tokens"},
+    {"token revoke", "psd token revoke ops --file tokens"},
+    {"token", "psd token new --name ops --role admin --expires 30d --file tokens"},
+    {"doctor", "psd doctor --config configs/durable.json"}};
+
+void addExamples(CLI::App& app) {
+  for (const auto& [words, example] : kExampleOf) {
+    CLI::App* command = &app;
+    std::istringstream names(words);
+    for (std::string name; names >> name;) command = command->get_subcommand(name);
+    command->footer(std::string("Example: ") + example);
+  }
+}
+
 constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
@@ -352,6 +443,7 @@ psd::CompletionWords completionWords() {
   psd::CompletionWords words{
       .ofOption = {{"--device", {"auto", "cpu", "cuda:0"}}, {"--role", {"reader", "trainer", "admin"}}},
       .ofKey = {}};
+  for (const std::string_view key : psd::topSortKeys()) words.ofOption["--sort"].emplace_back(key);
   for (const psd::SettableKey& key : psd::settableKeys()) {
     words.ofOption["--set"].push_back(key.path + "=");
     if (key.live) words.ofOption["assignment"].push_back(key.path + "=");  // of psd set
@@ -382,7 +474,6 @@ int run(int argc, char** argv) {
   CLI::App app("psd, a parameter server for machine learning. Without a subcommand it serves.", "psd");
   app.set_version_flag("--version", "psd " PSD_VERSION);
   app.require_subcommand(0, 1);
-  app.footer(kExamples);
 
   ServeFlags serve(app);
   const CheckFlags check(app);
@@ -392,12 +483,15 @@ int run(int argc, char** argv) {
   const PlacementFlags placements(app);
   const RepartitionFlags divisions(app);
   const TokenFlags tokens(app);
+  const DoctorFlags doctor(app);
+  addExamples(app);
 
   psd::groupOptions(app, {{"The daemon to call",
                            {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
                           {"Overrides of the configuration",
                            {"--listen", "--http", "--insecure", "--device", "--index", "--set"}}});
   const psd::TextCommands texts(app, completionWords);
+  app.footer(kExamples);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -420,6 +514,7 @@ int run(int argc, char** argv) {
   if (auto outcome = tokens.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
+  if (auto outcome = doctor.run(*env)) return report(*outcome);
   if (auto outcome = placements.run(*env)) return report(*outcome);
   if (auto outcome = divisions.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *check.command ? static_cast<const ConfigFlags&>(check) : serve;

@@ -30,7 +30,7 @@ std::vector<CommandNode> commandTree(const CLI::App& app);
 std::vector<std::string> spellings(const CLI::Option& option);
 /// Whether the next word is its value.
 bool takesValue(const CLI::Option& option);
-/// Whether its value is a path.
+/// Whether its value is a path, or may be one.
 bool takesPath(const CLI::Option& option);
 /// "--server ADDRESS", for help and manual.
 std::string shownName(const CLI::Option& option);

@@ -60,9 +60,9 @@ std::string valueCases(const std::vector<CommandNode>& tree, const CompletionWor
       std::vector<std::string> patterns;
       for (const std::string& name : spellings(*option))
         patterns.push_back(quotedWord(node.path + " " + name));
-      std::string what =
-          takesPath(*option) ? "files=1" : "choices=" + quotedWord(joined(wordsOf(*option, words), " "));
-      out += fmt::format("    {}) {} ;;\n", joined(patterns, "|"), what);
+      const std::string choices = joined(wordsOf(*option, words), " ");
+      out += fmt::format("    {}) choices={}{} ;;\n", joined(patterns, "|"), quotedWord(choices),
+                         takesPath(*option) ? " files=1" : "");
     }
   }
   return out;
@@ -151,6 +151,21 @@ std::string fishWord(const std::string& text) {
   return out + "'";
 }
 
+/// The words of an option, with the values of keys that have choices: fish completes KEY=VALUE as one word.
+std::string fishChoices(const CLI::Option& option, const CompletionWords& words) {
+  std::vector<std::string> choices;
+  for (std::string& word : wordsOf(option, words)) {
+    const auto key =
+        word.ends_with('=') ? words.ofKey.find(word.substr(0, word.size() - 1)) : words.ofKey.end();
+    if (key == words.ofKey.end()) {
+      choices.push_back(std::move(word));
+    } else {
+      for (const std::string& value : key->second) choices.push_back(word + value);
+    }
+  }
+  return joined(choices, " ");
+}
+
 std::string fishScript(const std::string& program, const std::vector<CommandNode>& tree,
                        const CompletionWords& words) {
   const std::string at = "_" + functionName(program) + "_at";
@@ -173,7 +188,7 @@ std::string fishScript(const std::string& program, const std::vector<CommandNode
       out += fmt::format("{} -a {} -d {}\n", line, command->get_name(), fishWord(command->get_description()));
     }
     for (const CLI::Option* option : node.app->get_options()) {
-      const std::string choices = joined(wordsOf(*option, words), " ");
+      const std::string choices = fishChoices(*option, words);
       if (!option->nonpositional()) {
         if (takesPath(*option)) out += line + " -F\n";
         if (!choices.empty()) out += fmt::format("{} -a {}\n", line, fishWord(choices));

@@ -76,6 +76,8 @@ TextCommands::TextCommands(CLI::App& app, std::function<CompletionWords()> words
   const std::string name = app.get_name();
   completion_->footer("bash:  source <(" + name + " completion bash)\nzsh:   source <(" + name +
                       " completion zsh)\nfish:  " + name + " completion fish | source\n");
+  help_->footer("Example: " + name + " help " + app.get_subcommands({}).front()->get_name());
+  man_->footer("Example: " + name + " man | man -l -");
   for (CLI::App* command : {help_, completion_, man_}) command->group("About " + name);
   const auto formatter = std::make_shared<NarrowHelp>();
   formatter->column_width(kHelpColumn);

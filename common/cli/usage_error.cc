@@ -1,6 +1,7 @@
 #include "common/cli/usage_error.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& na
 std::string wrongOption(const std::string& word, const CLI::App& app, const std::string& help) {
   const CLI::App& chosen = chosenOf(app);
   const std::string name = word.substr(0, word.find('='));
+  if (name == "-v" || name == "-V") return name + ": no such option; did you mean --version?";
   if (&chosen != &app && chosen.get_option_no_throw(name) != nullptr) return belongsAfter(app, name);
   std::vector<const CLI::App*> commands;
   collect(app, commands);
@@ -59,16 +61,35 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   return printable(name) + ": no such option; " + suggestion(name, names, help);
 }
 
+/// The option whose value the word seems to be, and whose flag was left out; else empty.
+std::string_view optionFor(const std::string& word, const CLI::App& command) {
+  std::error_code ignored;
+  const auto takes = [&](const char* option) { return command.get_option_no_throw(option) != nullptr; };
+  if (takes("--server") && word.find("://") != std::string::npos) return "--server";
+  if (takes("--config") && std::filesystem::is_regular_file(word, ignored)) return "--config";
+  return "";
+}
+
 std::string wrongWord(const std::string& word, const CLI::App& app, const CommandHints& hints,
                       const std::string& help) {
-  const std::vector<const CLI::App*> commands = app.get_subcommands({});
+  const CLI::App& chosen = chosenOf(app);
+  const std::vector<const CLI::App*> commands = chosen.get_subcommands({});
   const std::string quoted = "'" + printable(word) + "'";
-  if (&chosenOf(app) != &app || commands.empty()) return quoted + " is not expected; " + help;
-  if (const auto hint = hints.find(word); hint != hints.end())
-    return quoted + ": no such command; " + std::string(hint->second);
+  const std::string none = commands.empty() ? " is not expected; " : ": no such command; ";
+  if (const std::string_view option = optionFor(word, chosen); !option.empty()) {
+    return quoted + none + "did you mean '" + nameOf(app, chosen) + " " + std::string(option) + " " +
+           printable(word) + "'?";
+  }
+  if (commands.empty()) return quoted + none + help;
   std::vector<std::string> names;
   for (const CLI::App* command : commands) names.push_back(command->get_name());
-  return quoted + ": no such command; " + suggestion(word, names, help);
+  if (&chosen != &app) {
+    return quoted + ": no such command of " + nameOf(app, chosen) + ", which has: " + joined(names, ", ");
+  }
+  if (word == "version") return quoted + none + "did you mean --version?";
+  if (const auto hint = hints.find(word); hint != hints.end())
+    return quoted + none + std::string(hint->second);
+  return quoted + none + suggestion(word, names, help);
 }
 
 /// The example command in the footer of `command`; empty if it has no footer of its own.
@@ -98,8 +119,10 @@ std::string whatIsMissing(const std::string& what, const CLI::App& command) {
 Error usageError(const CLI::ParseError& error, const CLI::App& app, const CommandHints& hints) {
   const std::string help = "see " + nameOf(app, chosenOf(app)) + " --help";
   const std::vector<std::string> unknown = app.remaining(true);
-  const auto option =
-      std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word[0] == '-'; });
+  auto option = std::find_if(unknown.begin(), unknown.end(),
+                             [](const std::string& word) { return word.starts_with('-'); });
+  // What follows a command that does not exist is as wrong, but not the fault.
+  if (option != unknown.begin() && !chosenOf(app).get_subcommands({}).empty()) option = unknown.end();
   std::string message;
   if (option != unknown.end()) {
     message = wrongOption(*option, app, help);

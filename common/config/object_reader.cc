@@ -28,6 +28,7 @@ struct ObjectReader::Entry {
 struct ObjectReader::Node {
   const Json* json = nullptr;  ///< null when absent or not an object
   std::string path;
+  const Json* instead = nullptr;  ///< what the document has in place of the object
   std::vector<Entry> entries{};
   std::unordered_map<std::string, size_t> places{};            ///< of the entries, by key
   std::unordered_map<std::string_view, const Json*> values{};  ///< of `json` by key, after the first look-up
@@ -35,6 +36,20 @@ struct ObjectReader::Node {
   Entry& entry(std::string_view key) {
     const auto [place, added] = places.try_emplace(std::string(key), entries.size());
     return added ? entries.emplace_back(Entry{std::string(key)}) : entries[place->second];
+  }
+
+  /// The only read key below that is named so, as a path; empty if there is none or several.
+  std::string pathBelow(std::string_view name) const {
+    std::vector<std::string> found;
+    for (const Entry& entry : entries) {
+      for (const Node* child : entry.children) {
+        const Entry* const own = child->find(name);
+        const bool read = own != nullptr && own->kind != Entry::Kind::refused;
+        std::string path = read ? child->path + "." + own->key : child->pathBelow(name);
+        if (!path.empty()) found.push_back(std::move(path));
+      }
+    }
+    return found.size() == 1 ? found.front() : "";
   }
 
   /// The value that the document has for `key`, or null.
@@ -92,6 +107,9 @@ struct ObjectReader::Node {
   std::string describeUnknown(const std::string& key, const std::vector<std::string_view>& known) const {
     const std::string place = (path.empty() ? "" : path + ".") + keyText(key);
     std::string message = place + ": unknown key; ";
+    if (const std::string below = pathBelow(key); !below.empty()) {
+      return message + "did you mean '" + below + "'?";
+    }
     if (std::string_view near = nearest(key, known); !near.empty()) {
       return message + "did you mean '" + std::string(near) + "'?";
     }
@@ -112,6 +130,12 @@ struct ObjectReader::State {
 
   Node* makeNode(const Json* json, std::string path) {
     return &nodes.emplace_back(Node{json, std::move(path)});
+  }
+  /// Adds to the error about a node how to write the type that stands in its place.
+  void suggestType(const Node& node, const std::vector<std::string_view>& types) {
+    if (!node.instead->is_string() || !wrong || !wrong->starts_with(node.path + ": must be ")) return;
+    const std::string_view near = nearest(node.instead->get<std::string>(), types);
+    if (!near.empty()) *wrong += "; did you mean {\"type\": \"" + std::string(near) + "\"}?";
   }
 };
 
@@ -315,6 +339,7 @@ std::vector<double> ObjectReader::numbers(std::string_view key, std::vector<doub
 std::string ObjectReader::choice(std::string_view key, std::string_view fallback,
                                  const std::vector<std::string_view>& allowed) {
   std::string result(fallback);
+  if (key == "type" && node_->instead != nullptr) state_->suggestType(*node_, allowed);
   if (const Json* value = given(key); value != nullptr) {
     const auto isOption = [value](std::string_view option) { return *value == option; };
     if (std::any_of(allowed.begin(), allowed.end(), isOption)) {
@@ -337,6 +362,7 @@ ObjectReader ObjectReader::object(std::string_view key, std::string_view right) 
   bool usable = value != nullptr && value->is_object();
   if (value != nullptr && !usable) wrong(pathOf(key), right, *value);
   Node* child = state_->makeNode(usable ? value : nullptr, pathOf(key));
+  child->instead = usable ? nullptr : value;
   entry.kind = Entry::Kind::object;
   entry.children = {child};
   return {state_, child};

@@ -102,7 +102,9 @@ bool goesToJournal() {
 }
 
 bool isColorTerminal() {
-  return spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+  const char* const plain = std::getenv("NO_COLOR");  // https://no-color.org
+  return (plain == nullptr || *plain == '\0') && spdlog::details::os::in_terminal(stderr) &&
+         spdlog::details::os::is_color_terminal();
 }
 
 /// The sink of the running logger; null before initLogging().
@@ -119,18 +121,19 @@ std::shared_ptr<LogSink> currentSink() {
 
 Status initLogging(const LogOptions& options) {
   const bool json = options.format == "json", toFile = !options.file.empty();
+  const bool toJournal = !json && !toFile && goesToJournal();
   std::unique_ptr<spdlog::formatter> formatter;
   if (json) {
     formatter = std::make_unique<JsonFormatter>();
   } else {
     auto pattern = std::make_unique<spdlog::pattern_formatter>();
     pattern->add_flag<LevelColumn>('*').add_flag<MessageColumn>('&');
-    pattern->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %&");
+    // The journal stores the time of each line.
+    pattern->set_pattern(toJournal ? "%* %&" : "%Y-%m-%d %H:%M:%S.%e %^%*%$ %&");
     formatter = std::move(pattern);
   }
   PSD_ASSIGN_OR_RETURN(LogTarget target, LogTarget::open(options.file));
-  const LogSink::Style style{.priority = !json && !toFile && goesToJournal(),
-                             .color = !json && !toFile && isColorTerminal()};
+  const LogSink::Style style{.priority = toJournal, .color = !json && !toFile && isColorTerminal()};
   auto sink = std::make_shared<LogSink>(std::move(target), std::move(formatter), style);
   auto logger = std::make_shared<spdlog::logger>("psd", sink);
   logger->flush_on(spdlog::level::off);  // the sink's thread writes immediately

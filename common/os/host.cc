@@ -1,10 +1,43 @@
 #include "common/os/host.h"
 
+#include <ctime>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <string>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace psd {
+namespace {
+
+/// The machine's boot, in Unix time; 0 if unknown.
+double bootTime() {
+  std::ifstream stat("/proc/stat");
+  double time = 0;
+  for (std::string key; stat >> key; stat.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (key == "btime") return stat >> time ? time : 0;
+  }
+  return 0;
+}
+
+/// Seconds from the machine's boot to the start of this process.
+double startAfterBoot() {
+  constexpr int kFieldsBefore = 19;  // between the program's name, in parentheses, and the start
+  std::string line, skipped;
+  std::ifstream stat("/proc/self/stat");
+  std::getline(stat, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  double ticks = 0;
+  for (int i = 0; i < kFieldsBefore; i++) fields >> skipped;
+  fields >> ticks;
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
 
 std::string hostName() {
   char name[256] = "";
@@ -16,6 +49,21 @@ uint64_t residentBytes() {
   uint64_t totalPages = 0, residentPages = 0;
   statm >> totalPages >> residentPages;
   return statm ? residentPages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+ProcessUse processUse() {
+  ProcessUse use;
+  timespec cpu{};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) {
+    use.cpuSeconds = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9;
+  }
+  std::error_code error;
+  const std::filesystem::directory_iterator open("/proc/self/fd", error);
+  if (!error) use.descriptors = static_cast<uint64_t>(std::distance(begin(open), end(open))) - 1;  // its own
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) use.descriptorsMax = limit.rlim_cur;
+  use.startTime = bootTime() + startAfterBoot();
+  return use;
 }
 
 }  // namespace psd

@@ -11,4 +11,14 @@ std::string hostName();
 /// Resident memory of this process, in bytes; 0 if unknown.
 uint64_t residentBytes();
 
+/// What this process uses. A value type.
+struct ProcessUse {
+  double cpuSeconds = 0;        ///< of all threads, in user and system mode
+  uint64_t descriptors = 0;     ///< open ones
+  uint64_t descriptorsMax = 0;  ///< soft limit of their number
+  double startTime = 0;         ///< Unix time
+};
+/// Counts the open descriptors one by one.
+ProcessUse processUse();
+
 }  // namespace psd

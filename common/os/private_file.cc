@@ -1,7 +1,10 @@
 #include "common/os/private_file.h"
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,6 +20,13 @@ Error fileError(const std::string& path, std::string_view what) {
   return {ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
 }
 
+/// Whether the file is one of the service's credentials. systemd may grant them to a service's user by an
+/// ACL, whose mask is what the mode shows as the group's.
+bool isCredential(const std::string& path) {
+  const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
+  return folder != nullptr && path.starts_with(std::string(folder) + "/");
+}
+
 /// Checks the open file, not what is at the path by now.
 Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
   struct stat info {};
@@ -29,7 +39,8 @@ Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
     return {ErrorCode::io,
             fmt::format("{}: belongs to another user ({}), who could change it", path, info.st_uid)};
   }
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+  const mode_t others = isCredential(path) ? S_IWGRP | S_IRWXO : S_IRWXG | S_IRWXO;
+  if ((info.st_mode & others) == 0) return {};
   return {ErrorCode::io,
           fmt::format("{}: accessible to group or others (mode {:04o}); it holds secrets: chmod 600 {}", path,
                       info.st_mode & 07777, path)};
@@ -56,6 +67,25 @@ Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, 
                    fmt::format("{}: has more than {} bytes, the limit of {}", path, bytesMax, what)};
     }
   }
+}
+
+Status replacePrivateText(const std::string& path, std::string_view text) {
+  std::error_code error;
+  const std::string target = std::filesystem::canonical(path, error);  // a link to it stays
+  struct stat info {};
+  if (error || stat(target.c_str(), &info) != 0) return fileError(path, "cannot be inspected");
+  std::string beside = target + ".XXXXXX";
+  const OwnFd file(mkostemp(beside.data(), O_CLOEXEC));
+  if (file.get() < 0) return fileError(beside, "cannot be written");
+  const bool owned = info.st_uid == geteuid() || fchown(file.get(), info.st_uid, info.st_gid) == 0;
+  if (owned && fchmod(file.get(), info.st_mode & 07777) == 0 &&
+      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      fsync(file.get()) == 0 && rename(beside.c_str(), target.c_str()) == 0) {
+    return {};
+  }
+  const Status failed = fileError(path, "cannot be replaced");
+  unlink(beside.c_str());
+  return failed;
 }
 
 Status appendPrivateLine(const std::string& path, std::string_view line) {

@@ -81,7 +81,7 @@ status=0
 PSD_TOKEN_FILE=$folder/trainer.token srun --overlap --ntasks="$trainers" --job-name=psd-trainer --output="$folder/trainer-%t.log" \
   psd-trainer train --server "$all" "$@" || status=$?
 # With exit_when_done the daemons end with their trainers, but not if these failed before they had joined.
-[ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --server "$all" || true
+[ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --discard --server "$all" || true
 # With standbys, each follows its primary in the list. One daemon of a replica set may be lost, but not both, and the other must save.
 each=$((${engine:+1} + 1))
 for ((i = 0; i < ${#starts[@]}; i += each)); do

@@ -30,6 +30,15 @@ install(CODE "
 file(GLOB examples CONFIGURE_DEPENDS configs/*.json)
 install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples COMPONENT psd)
 install(FILES configs/systemd/a.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples/systemd COMPONENT psd)
+install(DIRECTORY configs/monitoring configs/launch DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples COMPONENT psd)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd COMPONENT psd
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg" PATTERN decisions EXCLUDE)
+install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME changelog COMPONENT psd)
+install(CODE "
+  if(EXISTS \"${PSD_GZIP}\")
+    execute_process(COMMAND \"${PSD_GZIP}\" -9nf \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/doc/psd/changelog\"
+                    COMMAND_ERROR_IS_FATAL ANY)
+  endif()" COMPONENT psd)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyright COMPONENT psd)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -15,6 +16,10 @@ namespace psd {
 namespace {
 
 Error unknown(std::string message) { return {ErrorCode::unauthenticated, std::move(message)}; }
+
+Error expired(const KnownToken& token) {
+  return unknown(fmt::format("the token of '{}' expired at {}", token.name, utcText(*token.expires)));
+}
 
 std::string numberOf(uid_t user) { return "user " + std::to_string(user); }
 
@@ -55,7 +60,8 @@ Result<Access> AuthRules::byToken(std::string_view token) const {
   PSD_ASSIGN_OR_RETURN(const Sha256 digest, hasher_->sha256(token));
   const KnownToken* const known = find(digest);
   if (known == nullptr) return stranger;
-  return Access{byTokenOf(*known), digest};
+  if (known->expired(std::time(nullptr))) return expired(*known);
+  return Access{byTokenOf(*known), digest, known->expires};
 }
 
 Result<Access> AuthRules::byPeer(const Peer& peer) const {
@@ -80,14 +86,14 @@ Result<Access> AuthRules::byPeer(const Peer& peer) const {
   return unknown(std::move(what));
 }
 
-Result<Identity> AuthRules::recheck(const Access& access, const Peer& peer) const {
+Result<Access> AuthRules::recheck(const Access& access, const Peer& peer) const {
   if (config_ && access.token) {
     const KnownToken* const known = find(*access.token);
     if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is no longer valid");
-    return byTokenOf(*known);
+    if (known->expired(std::time(nullptr))) return expired(*known);
+    return Access{byTokenOf(*known), access.token, known->expires};
   }
-  PSD_ASSIGN_OR_RETURN(const Access now, byPeer(peer));
-  return now.identity;
+  return byPeer(peer);
 }
 
 std::string AuthRules::changesFrom(const AuthRules& before) const {
@@ -110,11 +116,11 @@ std::string AuthRules::changesFrom(const AuthRules& before) const {
   for (const auto& [name, role] : now) {
     if (!old.contains(name)) add(fmt::format("token '{}': none -> {}", name, roleName(role)));
   }
-  // Tokens that were replaced while their names kept their roles.
+  // Tokens that were replaced, or expire at another time, while their names kept their roles.
   const auto digestsOf = [&](const AuthRules& rules) {
-    std::set<Sha256> digests;
+    std::set<std::pair<Sha256, std::optional<std::time_t>>> digests;
     for (const KnownToken& token : rules.tokens_) {
-      if (old.contains(token.name) && now.contains(token.name)) digests.insert(token.digest);
+      if (old.contains(token.name) && now.contains(token.name)) digests.emplace(token.digest, token.expires);
     }
     return digests;
   };
@@ -145,8 +151,10 @@ Result<Identity> Authenticator::byToken(std::string_view token) const {
   return access.identity;
 }
 
-Status Authenticator::stillHolds(const Access& access, const Peer& peer) const {
-  PSD_ASSIGN_OR_RETURN(const Identity now, rules()->recheck(access, peer));
+Status Authenticator::stillHolds(Access& access, const Peer& peer) const {
+  PSD_ASSIGN_OR_RETURN(const Access held, rules()->recheck(access, peer));
+  access.expires = held.expires;
+  const Identity& now = held.identity;
   if (includes(now.role, access.identity.role)) return {};
   return {ErrorCode::forbidden, fmt::format("'{}' has role {} now, and had {}", now.name, roleName(now.role),
                                             roleName(access.identity.role))};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +40,7 @@ struct Identity {
 struct Access {
   Identity identity;
   std::optional<Sha256> token{};  ///< nullopt: by properties of the connection
+  std::optional<std::time_t> expires{};
 };
 
 /// Authorization rules from the configuration and its token file. Immutable.
@@ -52,8 +54,8 @@ class AuthRules {
   Result<Access> byToken(std::string_view token) const;
   /// By properties of the connection: a certificate's name, or the user of a Unix socket.
   Result<Access> byPeer(const Peer& peer) const;
-  /// The identity under these rules of a caller authenticated earlier.
-  Result<Identity> recheck(const Access& access, const Peer& peer) const;
+  /// The access under these rules of a caller authenticated earlier.
+  Result<Access> recheck(const Access& access, const Peer& peer) const;
   /// Human-readable: tokens added, removed, or with a changed role since `before`; empty if there are none.
   std::string changesFrom(const AuthRules& before) const;
 
@@ -72,17 +74,20 @@ class Authenticator {
   /// Until adopt(), every caller is an admin.
   Authenticator();
 
-  /// Replaces the rules. Holders of an Access must recheck it. Returns the changes, human-readable.
+  /// Replaces the rules. Holders of an Access must recheck it, and so they must at Access::expires. Returns
+  /// changesTo() them.
   std::string adopt(std::shared_ptr<const AuthRules> rules);
+  /// How `rules` differ from those in use, human-readable; empty: not at all.
+  std::string changesTo(const AuthRules& next) const { return next.changesFrom(*rules()); }
 
   bool authenticationRequired() const { return rules()->authenticationRequired(); }
   /// If there is a token, only the token counts; otherwise the properties of the connection. The Error,
   /// unauthenticated, is suitable to be sent to the caller.
   Result<Access> logIn(std::string_view token, const Peer& peer) const;
-  /// The identity of a token. ErrorCode::unauthenticated if it is unknown.
+  /// The identity of a token. ErrorCode::unauthenticated if it is unknown or has expired.
   Result<Identity> byToken(std::string_view token) const;
-  /// Whether an Access still has its role; unauthenticated or forbidden otherwise.
-  Status stillHolds(const Access& access, const Peer& peer) const;
+  /// Whether an Access still has its role; unauthenticated or forbidden otherwise. Updates `access.expires`.
+  Status stillHolds(Access& access, const Peer& peer) const;
 
   // Replies to failed logins are delayed, to slow down guessing; the number of delayed replies is bounded, so
   // that guesses cannot exhaust memory.

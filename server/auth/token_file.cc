@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 4u << 20;
 constexpr size_t kNameBytesMax = 64;
-constexpr std::string_view kHashName = "sha256:";
+constexpr std::string_view kHashName = "sha256:", kExpires = "expires=";
 constexpr std::string_view kTokenPrefix = "psd_";  // prefix that makes a leaked token recognizable
 
 std::vector<std::string_view> wordsOf(std::string_view line) {
@@ -31,10 +31,20 @@ std::vector<std::string_view> wordsOf(std::string_view line) {
   return words;
 }
 
+/// The time that utcText() writes so.
+std::optional<std::time_t> timeOf(std::string_view text) {
+  std::tm parts{};
+  const std::string whole(text);
+  const char* const end = strptime(whole.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return {};
+  return timegm(&parts);
+}
+
 Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
-  if (words.size() != 3) {
+  if (words.size() != 3 && words.size() != 4) {
     return Error{ErrorCode::invalidArgument,
-                 fmt::format("expected NAME ROLE sha256:HEX, three words and not {}", words.size())};
+                 fmt::format("expected NAME ROLE sha256:HEX [expires=TIME], three or four words and not {}",
+                             words.size())};
   }
   KnownToken token;
   PSD_RETURN_IF_ERROR(checkTokenName(words[0]));
@@ -45,13 +55,20 @@ Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
     return Error{ErrorCode::invalidArgument, "the third word is sha256:HEX, as `psd token new` prints it"};
   }
   PSD_ASSIGN_OR_RETURN(token.digest, sha256Of(words[2].substr(kHashName.size())));
+  if (words.size() == 3) return token;
+  token.expires = words[3].starts_with(kExpires) ? timeOf(words[3].substr(kExpires.size())) : std::nullopt;
+  if (!token.expires) {
+    return Error{ErrorCode::invalidArgument,
+                 "the fourth word is expires=TIME, as expires=2026-12-31T00:00:00Z"};
+  }
   return token;
 }
 
 }  // namespace
 
 std::string KnownToken::line() const {
-  return fmt::format("{} {} {}{}", name, roleName(role), kHashName, hexOf(digest));
+  return fmt::format("{} {} {}{}{}", name, roleName(role), kHashName, hexOf(digest),
+                     expires ? fmt::format(" {}{}", kExpires, utcText(*expires)) : "");
 }
 
 Status checkTokenName(std::string_view name) {
@@ -91,6 +108,23 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
     tokens.push_back(*token);
   }
   return tokens;
+}
+
+Result<size_t> removeTokens(const std::string& path, std::string_view name) {
+  PSD_RETURN_IF_ERROR(readTokenFile(path).status());
+  PSD_ASSIGN_OR_RETURN(const std::string text, readPrivateText(path, kFileBytesMax, "a token file", false));
+  std::string kept;
+  size_t removed = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
+    rest.remove_prefix(line.size());
+    const auto words = wordsOf(line.substr(0, line.find('\n')));
+    const bool named = !words.empty() && words[0] == name;
+    removed += named ? 1 : 0;
+    if (!named) kept += line;
+  }
+  if (removed > 0) PSD_RETURN_IF_ERROR(replacePrivateText(path, kept));
+  return removed;
 }
 
 Result<std::string> generateToken() {

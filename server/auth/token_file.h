@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +17,10 @@ struct KnownToken {
   std::string name;  ///< of its holder
   Role role = Role::reader;
   Sha256 digest{};  ///< of the token's characters
+  std::optional<std::time_t> expires{};
 
-  /// As a line of a token file: "NAME ROLE sha256:HEX".
+  bool expired(std::time_t now) const { return expires && now >= *expires; }
+  /// As a line of a token file: "NAME ROLE sha256:HEX", and "expires=2026-12-31T00:00:00Z" if it does.
   std::string line() const;
 };
 
@@ -30,6 +34,9 @@ inline constexpr size_t kTokensMax = 10'000;
 /// have several tokens, all with the same role. Errors name the path and the line; ErrorCode::io also if
 /// group or others have access to the file.
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path);
+
+/// Removes the lines of the tokens with that name; the rest of the file stays as it is. Returns their number.
+Result<size_t> removeTokens(const std::string& path, std::string_view name);
 
 /// A new random token.
 Result<std::string> generateToken();

@@ -107,9 +107,9 @@ CheckpointSchedule::Progress Checkpointer::progress() const {
 
 void Checkpointer::measure() {
   const uint64_t logged = source_.log ? source_.log->writtenBytes() : 0;
-  const DiskUse disk = diskUse(env_, config_.path);
+  DiskUse disk = diskUse(env_, config_.path, disk_);
   const std::lock_guard hold(mutex_);
-  disk_ = disk;
+  disk_ = std::move(disk);
   loggedAtMeasure_ = logged;
 }
 
@@ -444,6 +444,7 @@ DurabilityStatus Checkpointer::status() const {
   out.checkpointFailures = failures_;
   out.error = lastError_;
   out.checkpointDiskBytes = disk_.checkpoints;
+  out.kept = disk_.kept;
   if (source_.log) {
     out.log = source_.log->status();
     out.log->diskBytes =

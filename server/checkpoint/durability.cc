@@ -431,6 +431,8 @@ DurabilityStatus Durability::status() const {
   DurabilityStatus out = saving ? saving->status() : DurabilityStatus();
   out.type = durabilityName(config_.type);
   out.path = config_.path;
+  const std::lock_guard hold(mutex_);
+  if (config_.enabled()) out.checkpointIntervalSeconds = currentConfig_.everySeconds;
   return out;
 }
 

@@ -1,8 +1,13 @@
 #include "server/client/admin_client.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include <capnp/rpc-twoparty.h>
 #include <fmt/format.h>
 #include <kj/async-io.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include "common/os/socket.h"
 #include "common/text/quantity.h"
@@ -24,6 +29,22 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
   return "no answer within " + durationText(timeout);
 }
 
+/// Silence after which the other end of a connection is asked whether it speaks HTTP.
+constexpr kj::Duration kProbeAfter = 700 * kj::MILLISECONDS;  // a refused login is answered sooner
+constexpr std::chrono::milliseconds kProbeTimeout{500};
+
+/// Whether an HTTP server, such as the daemon's page, answers there. Blocks.
+bool speaksHttp(const Address& address) {
+  constexpr std::string_view kRequest = "GET /healthz HTTP/1.0\r\n\r\n", kAnswer = "HTTP/";
+  const auto fd = connectTo(address, kProbeTimeout);
+  if (!fd.ok() || send(fd->get(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) < 0) return false;
+  pollfd look{fd->get(), POLLIN, 0};
+  char text[kAnswer.size()];
+  return poll(&look, 1, static_cast<int>(kProbeTimeout.count())) > 0 &&
+         std::string_view(text, static_cast<size_t>(
+                                    std::max<ssize_t>(recv(fd->get(), text, sizeof text, 0), 0))) == kAnswer;
+}
+
 /// How long to wait for the daemon's answer.
 enum class Patience { asToConnect, endless };
 
@@ -34,13 +55,15 @@ Result<T> fromDaemon(const Address& address, Result<T> outcome) {
   return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
 }
 
+using LoginAnswer = capnp::Response<schema::LoginResult>;
+
 /// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error. `late` is
 /// appended to it if the daemon did not answer a request in time.
 template <class T, class Talk>
 Result<T> withLogin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
                     const char* late, Talk talk, Patience patience = Patience::asToConnect) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  bool asked = false;
+  bool asked = false, http = false;
   try {
     auto io = kj::setupAsyncIo();
     auto& timer = io.provider->getTimer();
@@ -51,8 +74,13 @@ Result<T> withLogin(const Address& address, const Credentials& credentials, std:
     capnp::TwoPartyClient client(*socket.stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
     wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
-    kj::Promise<capnp::Response<schema::LoginResult>> answered = login.send().dropPipeline();
-    auto conversation = timer.timeoutAt(deadline, kj::mv(answered))
+    kj::Promise<LoginAnswer> answered = login.send().dropPipeline();
+    // An HTTP server waits for the end of a header that never comes.
+    auto unlessHttp = timer.afterDelay(kProbeAfter).then([&]() -> kj::Promise<LoginAnswer> {
+      if (address.tls || !(http = speaksHttp(address))) return kj::NEVER_DONE;
+      return KJ_EXCEPTION(FAILED, "HTTP is spoken there");
+    });
+    auto conversation = timer.timeoutAt(deadline, answered.exclusiveJoin(kj::mv(unlessHttp)))
                             .then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
                               const Status status = wire::readStatus(answer.getStatus());
                               if (!status.ok()) {
@@ -65,6 +93,11 @@ Result<T> withLogin(const Address& address, const Credentials& credentials, std:
     if (patience == Patience::endless) return fromDaemon(address, conversation.wait(io.waitScope));
     return fromDaemon(address, timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope));
   } catch (const kj::Exception& exception) {
+    if (http) {
+      return Error{
+          ErrorCode::protocolMismatch,
+          address.toString() + ": HTTP is spoken there; the daemon's own address, of `listen`, is needed"};
+    }
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::deadlineExceeded,
                    address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
@@ -240,24 +273,18 @@ Result<std::string> setKey(const Address& address, const std::string& assignment
       });
 }
 
-Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
-                   const Credentials& credentials) {
-  return withAdmin<bool>(
-             address, credentials, timeout,
-             [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-               auto request = admin.checkChangeRequest();
-               request.setAssignment(assignment.c_str());
-               return request.send().then(
-                   [](capnp::Response<schema::Admin::CheckChangeResults> response) -> Result<bool> {
-                     PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
-                     return true;
-                   },
-                   [](kj::Exception&& exception) -> Result<bool> {
-                     if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) return true;
-                     kj::throwFatalException(kj::mv(exception));
-                   });
-             })
-      .status();
+Result<std::string> checkChange(const Address& address, const std::string& assignment,
+                                std::chrono::milliseconds timeout, const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.checkChangeRequest();
+        request.setAssignment(assignment.c_str());
+        return request.send().then(
+            [](capnp::Response<schema::Admin::CheckChangeResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getChange().cStr());
+            });
+      });
 }
 
 namespace {
@@ -339,16 +366,20 @@ Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds t
 }
 
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
-                  const Credentials& credentials) {
+                  const Credentials& credentials, bool unlessLost) {
   return withAdmin<bool>(
              address, credentials, timeout,
              [&](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
                auto request = admin.stopRequest();
+               request.setUnlessLost(unlessLost);
                request.setReason(reason.c_str());
                request.setWait(true);
                return request.send().then(
                    [&](capnp::Response<schema::Admin::StopResults> response) -> kj::Promise<Result<bool>> {
                      const Status saved = wire::readStatus(response.getStatus());
+                     if (unlessLost && !saved.ok() && saved.error().code == ErrorCode::notReady) {
+                       return Result<bool>(saved.error());  // it has not stopped
+                     }
                      Result<bool> outcome = true;
                      if (!saved.ok()) {
                        outcome =

@@ -17,7 +17,8 @@ namespace psd {
 
 /// Operator calls to a running daemon. They block for at most `timeout` and must not be called on a thread
 /// that runs an event loop. Errors name the address: ErrorCode::unauthenticated if the daemon does not accept
-/// the caller, ErrorCode::forbidden if its role is insufficient.
+/// the caller, ErrorCode::forbidden if its role is insufficient, ErrorCode::protocolMismatch if HTTP is
+/// spoken there.
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials = {});
 
@@ -54,10 +55,11 @@ Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono
 Result<std::string> setKey(const Address& address, const std::string& assignment,
                            std::chrono::milliseconds timeout, const Credentials& credentials);
 
-/// Whether setKey() of `assignment` would succeed, or reloadDaemon() if it is empty; changes nothing. A
-/// daemon whose version lacks this check counts as accepting.
-Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
-                   const Credentials& credentials);
+/// What setKey() of `assignment` would change, or reloadDaemon() if it is empty, human-readable; an Error if
+/// it would be refused. Changes nothing. ErrorCode::protocolMismatch if the daemon's version lacks this
+/// check.
+Result<std::string> checkChange(const Address& address, const std::string& assignment,
+                                std::chrono::milliseconds timeout, const Credentials& credentials);
 
 /// Promotes the daemon's standby. ErrorCode::notReady if no standby is in sync or the switchover did not
 /// finish in time.
@@ -82,8 +84,9 @@ Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds t
                              const Credentials& credentials);
 
 /// Asks the daemon to stop and waits until it has closed the connection, that is, has ended. Also an Error if
-/// it failed to save its state.
+/// it failed to save its state. `unlessLost`: ErrorCode::notReady, and the daemon continues, if it saves its
+/// model nowhere.
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
-                  const Credentials& credentials = {});
+                  const Credentials& credentials = {}, bool unlessLost = false);
 
 }  // namespace psd

@@ -122,7 +122,8 @@ Error ReplicaController::rejectionReason() const {
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });
   return {ErrorCode::standby,
-          fmt::format("this daemon is the {} of {}{} and does not serve", describe(state_.role()),
+          fmt::format("this daemon is the {}{} of {}{} and does not serve", describe(state_.role()),
+                      state_.role() == ReplicaRole::syncing ? " replica" : "",
                       own ? "the previous process at " : "", primary)};
 }
 

@@ -63,7 +63,7 @@ void checkExposure(ConfigReader& in, const DaemonConfig& config) {
     if (isLocal(address) || config.auth || asksForCertificates || config.insecure) continue;
     in.fail(elementPath("listen", i),
             address.toString() +
-                " can be reached from other machines, and anybody there could train, "
+                " can be reached from other machines, and anyone there could train, "
                 "read and stop: give `auth` with "
                 "tokens, or tls:// with tls.require_client, or say \"insecure\": true "
                 "(--insecure) on a network that "
@@ -78,7 +78,7 @@ void checkExposure(ConfigReader& in, const DaemonConfig& config) {
     in.fail(elementPath("http.listen", i),
             address.toString() + " can be reached from other machines" +
                 (address.tls
-                     ? ", and anybody there could act: give `auth` with tokens, or tls.require_client"
+                     ? ", and anyone there could act: give `auth` with tokens, or tls.require_client"
                      : ", and what goes over it is not encrypted: take " + std::string(kDefaultHttpAddress) +
                            " and from elsewhere ssh -L, or tls:// with `tls` and `auth`") +
                 ", or say \"insecure\": true (--insecure) on a network that you trust");

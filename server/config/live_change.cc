@@ -138,14 +138,15 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   PSD_RETURN_IF_ERROR(checkLocalSteps(now.config, next.config));
   PSD_RETURN_IF_ERROR(checkAllReduce(now.config, next.config));
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
+  std::string refused;
   for (const Difference& difference : differences(now, next)) {
     const bool may = isLive(difference.path);
     if (may && (!logs || replaysAlike(difference.path))) continue;
-    return {ErrorCode::invalidArgument,
-            difference.path + ": cannot change while the daemon runs" +
-                (may ? " with durability.type log, which replays with one value" : "") + " (" +
-                difference.now + " -> " + difference.next + ")"};
+    refused += (refused.empty() ? "" : "; ") + difference.path + ": cannot change while the daemon runs" +
+               (may ? " with durability.type log, which replays with one value" : "") + " (" +
+               difference.now + " -> " + difference.next + ")";
   }
+  if (!refused.empty()) return {ErrorCode::invalidArgument, refused};
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
@@ -155,7 +156,10 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
                         before.describe() + "' to '" + after.describe() + "'" + why);
     };
     if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
-      return refused("optimizer", ", which keeps other state per weight");
+      return refused(
+          "optimizer",
+          std::string(", which keeps other state per weight") +
+              (takesTrainersOptimizer(groups) ? "; the program of the first trainer chose it" : ""));
     }
     if (logs && !replaysAlike(before, after)) {
       return refused("policy", " with durability.type log, which replays with one value");

@@ -8,7 +8,7 @@ namespace psd {
 
 /// Whether a daemon that runs with `now` can change to `next`: keys declared as live may differ, except where
 /// that would change the optimizer's state, what trainers learned when they joined, or how a log replays.
-/// ErrorCode::invalidArgument names the first key that may not, and both values.
+/// ErrorCode::invalidArgument names each key that may not, and both values.
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next);
 
 /// Per group, true if its policy is the same in both configurations, which checkLiveChange() accepts.

@@ -1,5 +1,7 @@
 #include "server/coordination/event_log.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/text/text.h"
@@ -8,9 +10,11 @@
 namespace psd {
 
 void EventLog::add(std::string_view kind, std::string_view text, std::string_view by) {
-  if (events_.size() == kEventsMax) events_.pop_front();
-  events_.push_back({++newest_, unixTimeNow(), std::string(kind), oneLine(text, kTextBytesMax),
-                     oneLine(by, kTextBytesMax)});
+  const bool checkpoint = kind == kCheckpoint;
+  std::deque<DaemonEvent>& events = checkpoint ? checkpoints_ : events_;
+  if (events.size() == (checkpoint ? kCheckpointsMax : kEventsMax)) events.pop_front();
+  events.push_back({++newest_, unixTimeNow(), std::string(kind), oneLine(text, kTextBytesMax),
+                    oneLine(by, kTextBytesMax)});
   auto pair = kj::newPromiseAndFulfiller<void>();
   auto due = std::exchange(pair_.fulfiller, kj::mv(pair.fulfiller));
   added_ = pair.promise.fork();
@@ -19,9 +23,10 @@ void EventLog::add(std::string_view kind, std::string_view text, std::string_vie
 
 DaemonEvents EventLog::after(uint64_t number) const {
   DaemonEvents found;
-  for (const DaemonEvent& event : events_) {
-    if (event.number > number) found.events.push_back(event);
-  }
+  const auto newer = [number](const DaemonEvent& event) { return event.number > number; };
+  std::ranges::copy_if(events_, std::back_inserter(found.events), newer);
+  std::ranges::copy_if(checkpoints_, std::back_inserter(found.events), newer);
+  std::ranges::sort(found.events, {}, &DaemonEvent::number);
   return found;
 }
 

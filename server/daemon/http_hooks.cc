@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "common/log/log_line.h"
+#include "server/config/default_keys.h"
 #include "server/daemon/overview.h"
 
 namespace psd {
@@ -42,7 +43,7 @@ std::string jsonOfReports(const ReportBook& reports) {
 }
 
 HttpAccess accessOf(const Identity& identity, const HttpPeer& peer) {
-  return {identity.role == Role::admin ? HttpRole::admin : HttpRole::reader,
+  return {identity.role == Role::admin ? HttpRole::admin : HttpRole::reader, identity.caller,
           (identity.caller.empty() ? "" : identity.caller + " at ") + peer.where + " over HTTP"};
 }
 
@@ -68,9 +69,13 @@ HttpAccess accessOf(Server& server, const HttpCaller& caller) {
     server.metrics().loginsRefused.add();
     logLine(spdlog::level::warn, {.event = "login_refused", .peer = peer.where, .limited = true},
             "refused a request over HTTP from {}: {}", peer.where, identity.error().message);
-    return {HttpRole::stranger, {}};
+    return {HttpRole::stranger, {}, {}};
   }
   return accessOf(*identity, peer);
+}
+
+Json configJson(const LoadedConfig& loaded) {
+  return {{"config", loaded.effective}, {"changed", keysOffDefault(loaded.effective)}};
 }
 
 /// The integer `key`, the only argument that the action takes.
@@ -96,6 +101,11 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
     hooks.whenDaemonsCached = [overview] { return overview->whenRefreshedOnce(); };
     hooks.cachedDaemons = [overview](const DaemonStatus& status) { return overview->seen(status); };
   }
+  hooks.config = [&server, told = Json()]() mutable {
+    // To find the keys takes milliseconds.
+    if (told.is_null() || told["config"] != server.loaded().effective) told = configJson(server.loaded());
+    return told;
+  };
   hooks.accessOf = [&server](const HttpCaller& caller) { return accessOf(server, caller); };
   hooks.reserve = [&server](uint64_t bytes) { return server.reserveAnswer(bytes); };
   hooks.tls = [&server] { return server.tlsAcceptor().context(); };
@@ -124,9 +134,10 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
     });
   };
   hooks.actions["stop"] = [&administration](const Json&, const std::string& by) {
-    return administration.stop("asked by " + by, false, by).then([](const Status& status) {
-      return status.ok() ? Outcome("the daemon is stopping") : Outcome(status.error());
-    });
+    return administration.stop("asked by " + by, /*wait=*/false, /*unlessLost=*/false, by)
+        .then([](const Status& status) {
+          return status.ok() ? Outcome("the daemon is stopping") : Outcome(status.error());
+        });
   };
   return hooks;
 }

@@ -32,6 +32,16 @@ std::shared_ptr<Replicator> replicatorOf(const ReplicationConfig& config) {
                                       config.wait == ReplicationConfig::Wait::standbyAndDisk);
 }
 
+/// The folders to which a daemon with this configuration writes.
+std::vector<std::string> writtenFolders(const DaemonConfig& config) {
+  std::vector<std::string> folders;
+  if (config.durability.enabled()) folders.push_back(config.durability.path);
+  if (config.save.empty()) return folders;
+  const std::string folder = folderOf(config.save);
+  if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(folder);
+  return folders;
+}
+
 }  // namespace
 
 RunTerms runTermsOf(const DaemonConfig& config) {
@@ -112,6 +122,8 @@ Status Server::start() {
     spdlog::error("the policies' timer has stopped: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
+  upkeep_.emplace(io_.provider->getTimer(), writtenFolders(loaded_.config),
+                  [this] { tlsAcceptor_.warnOfExpiry(); });
   if (!replicaSet_) return {};
   replicaSet_->start();
   return {};
@@ -129,7 +141,7 @@ kj::Promise<void> Server::keepTicking() {
 void Server::noteCheckpoints() {
   const DurabilityStatus status = host_.durability();
   if (status.checkpoints > notedCheckpoints_ && status.lastCheckpoint) {
-    coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
+    coordinator_.events().add(EventLog::kCheckpoint, status.lastCheckpoint->path + " is complete");
   }
   if (status.checkpointFailures > notedCheckpointFailures_) {
     coordinator_.events().add("failed", "a checkpoint: " + status.error);
@@ -446,6 +458,8 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
+  if (upkeep_) status.disks = upkeep_->disks();
+  status.certificateExpirySeconds = tlsAcceptor_.certificateExpiry();
   if (replicaSet_) {
     status.replicaSet = replicaSet_->controller().status();
     status.replicaSet->lowerLimits = replicaSet_->lowerLimits();

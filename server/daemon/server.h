@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "server/daemon/listener.h"
 #include "server/daemon/replica_set_member.h"
 #include "server/daemon/tls_acceptor.h"
+#include "server/daemon/upkeep.h"
 #include "server/hosting/daemon.h"
 #include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
@@ -177,6 +179,7 @@ class Server final : public Daemon {
   OutgoingMove outgoing_;
   IncomingMove incoming_;
   std::unique_ptr<ReplicaSetMember> replicaSet_;  // null: no engine is configured
+  std::optional<Upkeep> upkeep_;                  // after start()
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;
   Status failure_;

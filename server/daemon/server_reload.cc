@@ -26,6 +26,11 @@ Result<Reading> readAgain(const Server::Reread& reread) {
   return Reading{std::move(loaded), std::move(rules), std::move(tls)};
 }
 
+std::string changesText(std::vector<std::string> changes) {
+  std::erase(changes, "");
+  return changes.empty() ? "nothing differs" : joined(changes, ", ");
+}
+
 }  // namespace
 
 kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
@@ -66,7 +71,8 @@ kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignme
       .then([this](const Result<Reading>& next) -> Outcome {
         if (!next.ok()) return next.error();
         PSD_RETURN_IF_ERROR(checkNextConfig(next->loaded));
-        return describeChange(loaded_, next->loaded);
+        return changesText({describeChange(loaded_, next->loaded), tlsAcceptor_.changesTo(next->tls),
+                            authenticator_.changesTo(*next->rules)});
       });
 }
 
@@ -101,8 +107,7 @@ kj::Promise<Result<std::string>> Server::applyConfig(Reread reread, const std::s
               std::vector<std::string> changes = {*std::move(outcome), tlsAcceptor_.adopt(std::move(tls))};
               return follow(rules).then([changes = std::move(changes)](std::string access) mutable {
                 changes.push_back(std::move(access));
-                std::erase(changes, "");
-                return Outcome(changes.empty() ? "nothing differs" : joined(changes, ", "));
+                return Outcome(changesText(std::move(changes)));
               });
             });
       })

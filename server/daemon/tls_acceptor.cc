@@ -60,16 +60,34 @@ Result<TlsAcceptor::Files> TlsAcceptor::read(const std::optional<TlsConfig>& con
 
 std::string TlsAcceptor::adopt(Files files) {
   warnOfEnd(files);
+  std::string change = changesTo(files);
   const std::lock_guard lock(mutex_);
-  std::swap(files_, files);
+  files_ = std::move(files);
+  return change;
+}
+
+std::string TlsAcceptor::changesTo(const Files& files) const {
+  const std::lock_guard lock(mutex_);
   std::string change;
-  for (const auto& [key, file] : files_.read) {
+  for (const auto& [key, file] : files.read) {
     // A different path is a change of the configuration, which is reported anyway.
-    const auto before = files.read.find(key);
-    if (before == files.read.end() || before->second.path != file.path) continue;
+    const auto before = files_.read.find(key);
+    if (before == files_.read.end() || before->second.path != file.path) continue;
     if (before->second.content != file.content) change += (change.empty() ? "" : ", ") + key + ": reloaded";
   }
   return change;
+}
+
+void TlsAcceptor::warnOfExpiry() const {
+  const std::lock_guard lock(mutex_);
+  warnOfEnd(files_);
+}
+
+std::optional<uint64_t> TlsAcceptor::certificateExpiry() const {
+  const auto context = this->context();
+  const auto ends = context ? context->certificateEnds() : std::nullopt;
+  if (!ends) return std::nullopt;
+  return static_cast<uint64_t>(std::chrono::system_clock::to_time_t(*ends));
 }
 
 std::shared_ptr<const TlsContext> TlsAcceptor::context() const {

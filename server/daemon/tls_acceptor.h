@@ -31,9 +31,16 @@ class TlsAcceptor {
   };
   static Result<Files> read(const std::optional<TlsConfig>& config);
 
-  /// Uses these files for new connections; existing ones stay. Returns which files have changed content, for
-  /// the log: "tls.certificate: reloaded, …"; empty: none.
+  /// Uses these files for new connections; existing ones stay. Returns changesTo() them.
   std::string adopt(Files files);
+  /// Which files have other content than those in use, for the log: "tls.certificate: reloaded, …"; empty:
+  /// none.
+  std::string changesTo(const Files& files) const;
+
+  /// Logs a warning if the certificate has expired or expires within a week.
+  void warnOfExpiry() const;
+  /// When the certificate expires, in Unix time; empty: there is no `tls`.
+  std::optional<uint64_t> certificateExpiry() const;
 
   /// The context of the current files; null: there is no `tls`.
   std::shared_ptr<const TlsContext> context() const;

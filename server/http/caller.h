@@ -24,7 +24,8 @@ struct HttpCaller {
 /// A caller's role and name. A value type.
 struct HttpAccess {
   HttpRole role = HttpRole::none;
-  std::string who;  ///< for the log: "token 'ops' at 10.0.0.7:4242 over HTTP"
+  std::string caller;  ///< "token 'ops'"; empty: the connection has no identity
+  std::string who;     ///< for the log: "token 'ops' at 10.0.0.7:4242 over HTTP"
 };
 
 /// Determines the access of a caller. Called on the control loop; must not block.

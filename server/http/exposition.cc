@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/http/metric_writer.h"
+#include "common/http/process_metrics.h"
 
 namespace psd {
 namespace {
@@ -47,6 +48,9 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
           "whether trainers are served: the model has values and no shutdown is in progress",
           status.state == "serving" ? 1 : 0);
   out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
+  out.begin("psd_tls_certificate_expiry_timestamp_seconds", Type::gauge,
+            "when the certificate of `tls` expires, in Unix time");
+  if (status.certificateExpirySeconds) out.sample(*status.certificateExpirySeconds);
   out.one("psd_log_lines_dropped_total", Type::counter,
           "lines of the daemon's log dropped because its target was too slow", status.logLinesDropped);
   out.one("psd_log_lines_suppressed_total", Type::counter,
@@ -86,6 +90,9 @@ void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
   out.one("psd_checkpoints_total", Type::counter, "checkpoints written", durability.checkpoints);
   out.one("psd_checkpoint_failures_total", Type::counter, "failed checkpoints",
           durability.checkpointFailures);
+  out.one("psd_checkpoint_interval_seconds", Type::gauge,
+          "`durability.every_seconds`; 0: checkpoints are not taken by time",
+          durability.checkpointIntervalSeconds);
   out.begin("psd_last_checkpoint_age_seconds", Type::gauge, "since the newest checkpoint was completed");
   if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->ageSeconds);
   out.begin("psd_last_checkpoint_duration_seconds", Type::gauge, "duration of the newest checkpoint");
@@ -98,6 +105,14 @@ void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
   out.one("psd_log_records_total", Type::counter, "records written to the log", log.records);
   out.one("psd_log_written_bytes_total", Type::counter, "bytes written to the log", log.writtenBytes);
   out.one("psd_log_lost_total", Type::counter, "updates not written to the log", log.lost);
+}
+
+void writeDisks(MetricWriter& out, const std::vector<DiskStatus>& disks) {
+  out.begin("psd_disk_free_bytes", Type::gauge,
+            "free space of the file system of a folder to which the daemon writes");
+  for (const DiskStatus& disk : disks) out.sample(disk.freeBytes, {{"path", disk.path}});
+  out.begin("psd_disk_size_bytes", Type::gauge, "size of that file system");
+  for (const DiskStatus& disk : disks) out.sample(disk.sizeBytes, {{"path", disk.path}});
 }
 
 void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
@@ -197,6 +212,9 @@ void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
 }
 
 void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
+  out.begin("psd_learning_rate", Type::gauge,
+            "learning rate of the group: of the newest push that carried one, else by the schedule");
+  for (const LearningRateStatus& each : status.learningRates) out.sample(each.rate, {{"group", each.group}});
   out.begin("psd_shard_updates_total", Type::counter, "updates applied to the shard or row shard");
   for (const ShardStatus& shard : status.shards) {
     out.sample(shard.version, {{"shard", fmt::to_string(shard.id)}, {"group", shard.group}});
@@ -290,6 +308,8 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http, cons
   writeRounds(out, status.rounds);
   writeBlocks(out, status);
   writeDurability(out, status.durability);
+  writeDisks(out, status.disks);
+  writeProcessMetrics(out);
   writeGroup(out, status.replicaSet);
   writeDaemons(out, all);
   return out.text();

@@ -27,6 +27,13 @@ float quantileOf(const HistogramValue& taken, double share) {
   return taken.count == 0 ? kNothing : static_cast<float>(taken.quantile(share));
 }
 
+float largestRate(const DaemonStatus& status) {
+  float largest = kNothing;
+  for (const LearningRateStatus& each : status.learningRates)
+    largest = std::fmax(largest, static_cast<float>(each.rate));
+  return largest;
+}
+
 }  // namespace
 
 double History::samplesBetween(const Seen& before, const DaemonStatus& now) {
@@ -54,13 +61,13 @@ History::Values History::valuesOf(const Seen& before, const DaemonStatus& now, d
   const HeldBytes& held = now.held;
   const uint64_t heldBytes = held.inFlight + held.rings + held.snapshots + held.logPending + held.outgoing +
                              held.staged + held.arriving;
-  return {rate(metrics.gradients),      static_cast<float>(samplesBetween(before, now) / seconds),
-          rate(metrics.updates),        rate(metrics.pullBytes),
-          rate(metrics.pushBytes),      quantileOf(staleness, 0.5),
-          quantileOf(staleness, 0.99),  quantileOf(apply, 0.5),
-          quantileOf(apply, 0.99),      static_cast<float>(now.trainers.size()),
-          static_cast<float>(waiting),  static_cast<float>(now.residentBytes),
-          static_cast<float>(heldBytes)};
+  return {rate(metrics.gradients),       static_cast<float>(samplesBetween(before, now) / seconds),
+          rate(metrics.updates),         rate(metrics.pullBytes),
+          rate(metrics.pushBytes),       quantileOf(staleness, 0.5),
+          quantileOf(staleness, 0.99),   quantileOf(apply, 0.5),
+          quantileOf(apply, 0.99),       static_cast<float>(now.trainers.size()),
+          static_cast<float>(waiting),   static_cast<float>(now.residentBytes),
+          static_cast<float>(heldBytes), largestRate(now)};
 }
 
 std::string jsonOfPoint(const History::Point& point) {

@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kEvents = "/api/events";
+constexpr const char* kCaller = "/api/caller.json";
 constexpr const char* kJson = "application/json";
 
 std::shared_ptr<const std::string> shared(std::string text) {
@@ -69,6 +70,10 @@ void Site::addPlaces() {
   places_["/api/history.json"] = {HttpRole::reader, [this](Response& response) {
                                     return document(response, kJson, history_.json(hooks_.reports()));
                                   }};
+  places_["/api/config.json"] = {HttpRole::admin, [this](Response& response) {
+                                   return document(response, kJson, jsonText(hooks_.config()));
+                                 }};
+  places_[kCaller] = {HttpRole::reader, nullptr};  // describes the caller
   places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
 }
 
@@ -116,8 +121,13 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     }
     if (place->second.needed == HttpRole::none) return place->second.answer(response);
     HttpCaller caller = callerOf(peer, headers);
-    const HttpRole role = hooks_.accessOf(caller).role;
+    const HttpAccess access = hooks_.accessOf(caller);
+    const HttpRole role = access.role;
     if (role < place->second.needed) return refuse(response, role);
+    if (path == kCaller) {
+      return json(response, 200, "OK",
+                  {{"role", role == HttpRole::admin ? "admin" : "reader"}, {"caller", access.caller}});
+    }
     if (path != kEvents) return place->second.answer(response);
     return method == kj::HttpMethod::HEAD ? replies_.text(response, 200, "OK", "")
                                           : follow(response, std::move(caller), role);

@@ -131,6 +131,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   std::vector<RowShardStatus> rowShardsStatus() const;
   std::vector<WaitingStatus> waitingStatus() const;
   std::vector<RoundsStatus> roundsStatus() const;
+  std::vector<LearningRateStatus> learningRates() const;
   /// The pushes in savedPushes_, of all shards and ranges.
   std::vector<AppliedPush> allSavedPushes() const;
   /// Creates the store, initializes it with `fill`, and then creates the policies, which read its versions.

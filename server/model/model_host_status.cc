@@ -60,6 +60,24 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
   status.rowShards = rowShardsStatus();
   status.waiting = waitingStatus();
   status.rounds = roundsStatus();
+  status.learningRates = learningRates();
+}
+
+std::vector<LearningRateStatus> ModelHost::learningRates() const {
+  std::vector<LearningRateStatus> out;
+  const ParameterStore& store = *model_->store;
+  std::set<uint32_t> known;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    const ParameterBlock& block = store.block(i);
+    if (!known.insert(block.group()).second) continue;
+    const GroupConfig& group = config_->groups[block.group()];
+    const LocalSteps& local = group.policy.local;
+    const bool inTrainers = local.period > 0 && !local.inner;  // plain steps, see describeOptimizers()
+    const double own =
+        inTrainers ? local.rate : store.optimizer(block.group()).learningRate(block.version().value + 1);
+    out.push_back({group.name(), block.pushedRate().value_or(own)});
+  }
+  return out;
 }
 
 std::vector<ShardStatus> ModelHost::shardsStatus() const {

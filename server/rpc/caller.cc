@@ -1,5 +1,6 @@
 #include "server/rpc/caller.h"
 
+#include <ctime>
 #include <utility>
 
 namespace psd {
@@ -48,6 +49,10 @@ Status Caller::mayTrain() const { return peer_.reserved ? Status(reservedForOper
 bool Caller::failedTooOften(kj::TimePoint answeredAt) {
   mayLogInSince_ = answeredAt;
   return ++failures_ >= kFailuresMax;
+}
+
+bool Caller::expired() const {
+  return access_ && access_->expires && !revoked_ && std::time(nullptr) >= *access_->expires;
 }
 
 bool Caller::recheckAccess(kj::TimePoint now) {

@@ -34,6 +34,8 @@ class Caller {
   /// Counts a failed login, which is answered at that time; true if the connection must end.
   bool failedTooOften(kj::TimePoint answeredAt);
 
+  /// Whether the token with which the peer logged in has expired: its access must be reevaluated.
+  bool expired() const;
   /// Reevaluates access after the rules changed. Whether the peer lost its access by this call.
   bool recheckAccess(kj::TimePoint now);
   /// Why the peer's access was revoked; nothing while it has access.

@@ -208,6 +208,7 @@ std::optional<std::string> Connection::mustEnd() {
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
     for (IdleCache* keeper : keepers_) keeper->dropIdle(now - pullTimeout);
   }
+  if (caller_.expired()) recheckAccess();
   const auto loginTimeout = std::chrono::milliseconds(loop_->config().limits.loginTimeoutMs);
   if (auto reason = caller_.mustEnd(now, loginTimeout)) return reason;
   if (auto reason = unread()) return reason;

@@ -8,7 +8,7 @@ namespace psd {
 
 /// An event in a daemon, as a plain value. The fields are documented in docs/reference/status.md.
 struct DaemonEvent {
-  uint64_t number = 0;  ///< from 1, consecutive
+  uint64_t number = 0;  ///< from 1, rising
   double time = 0;      ///< Unix time, in seconds
   std::string kind;     ///< "joined", "lost", …
   std::string text;     ///< human-readable

@@ -264,6 +264,30 @@ struct RoundsStatus {
   }
 };
 
+/// The learning rate of a parameter group.
+struct LearningRateStatus {
+  std::string group;
+  double rate = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("group", self.group);
+    visit("rate", self.rate);
+  }
+};
+
+/// The file system of a folder to which the daemon writes.
+struct DiskStatus {
+  std::string path;
+  uint64_t freeBytes = 0;  ///< for this user
+  uint64_t sizeBytes = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("free_bytes", self.freeBytes);
+    visit("size_bytes", self.sizeBytes);
+  }
+};
+
 struct CheckpointStatus {
   std::string path;
   double ageSeconds = 0;
@@ -279,6 +303,19 @@ struct CheckpointStatus {
     visit("pause_seconds", self.pauseSeconds);
     visit("written_bytes", self.writtenBytes);
     visit("updates", self.updates);
+  }
+};
+
+/// A checkpoint on disk.
+struct KeptCheckpointStatus {
+  std::string path;
+  std::string created;  ///< UTC, as in its manifest
+  uint64_t diskBytes = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("created", self.created);
+    visit("disk_bytes", self.diskBytes);
   }
 };
 
@@ -305,11 +342,13 @@ struct LogStatus {
 struct DurabilityStatus {
   std::string type = "none";
   std::string path;
+  double checkpointIntervalSeconds = 0;  ///< as configured; 0: checkpoints are not taken by time
   std::optional<CheckpointStatus> lastCheckpoint;
   uint64_t checkpoints = 0;
   double checkpointPauseMaxSeconds = 0;
   uint64_t checkpointCopyBytes = 0;
-  uint64_t checkpointDiskBytes = 0;  ///< of all retained checkpoints
+  uint64_t checkpointDiskBytes = 0;        ///< of all retained checkpoints
+  std::vector<KeptCheckpointStatus> kept;  ///< the newest retained checkpoints, oldest first
   uint64_t checkpointFailures = 0;
   std::string error;             ///< empty: the last attempt succeeded
   std::optional<LogStatus> log;  ///< nothing: no log, or nothing to write yet
@@ -317,11 +356,13 @@ struct DurabilityStatus {
   static void fields(auto& visit, auto& self) {
     visit("type", self.type);
     visit("path", self.path);
+    visit("checkpoint_interval_seconds", self.checkpointIntervalSeconds);
     visit("last_checkpoint", self.lastCheckpoint);
     visit("checkpoints", self.checkpoints);
     visit("checkpoint_pause_max_seconds", self.checkpointPauseMaxSeconds);
     visit("checkpoint_copy_bytes", self.checkpointCopyBytes);
     visit("checkpoint_disk_bytes", self.checkpointDiskBytes);
+    visit("kept", self.kept);
     visit("checkpoint_failures", self.checkpointFailures);
     visit("error", self.error);
     visit("log", self.log);
@@ -399,9 +440,12 @@ struct DaemonStatus {
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
   std::vector<RoundsStatus> rounds;  ///< of the policies with rounds
+  std::vector<LearningRateStatus> learningRates;
   DurabilityStatus durability;
-  std::optional<ReplicaSetStatus> replicaSet;  ///< if an engine is configured
-  double gradientsPerSecond = 0;               ///< over the last ten seconds
+  std::vector<DiskStatus> disks;
+  std::optional<uint64_t> certificateExpirySeconds;  ///< Unix time; nothing: there is no `tls`
+  std::optional<ReplicaSetStatus> replicaSet;        ///< if an engine is configured
+  double gradientsPerSecond = 0;                     ///< over the last ten seconds
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
@@ -440,7 +484,10 @@ struct DaemonStatus {
     visit("samples", self.samples);
     visit("waiting", self.waiting);
     visit("rounds", self.rounds);
+    visit("learning_rates", self.learningRates);
     visit("durability", self.durability);
+    visit("disks", self.disks);
+    visit("certificate_expiry_timestamp_seconds", self.certificateExpirySeconds);
     visit("replica_set", self.replicaSet);
     visit("gradients_per_second", self.gradientsPerSecond);
     visit("counters", self.counters);

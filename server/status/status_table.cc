@@ -97,15 +97,22 @@ std::string tablesTable(const std::vector<TableStatus>& tables) {
   return alignedRows(rows);
 }
 
+/// "1 tensor", "2 tensors"
+std::string countText(uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string modelLines(const DaemonStatus& status) {
   if (!status.model) return labelledLine("model", "none yet; the first trainer defines it");
   const ModelStatus& model = *status.model;
   const std::string buffers =
-      model.buffers == 0 ? ""
-                         : fmt::format(", {} buffers of {}", model.buffers, bytesText(model.bufferBytes));
+      model.buffers == 0
+          ? ""
+          : fmt::format(", {} of {}", countText(model.buffers, "buffer"), bytesText(model.bufferBytes));
   return labelledLine("model",
-                      fmt::format("{}, {} parameters in {} tensors{}{}", model.name, model.parameters,
-                                  model.tensors, buffers, model.ready ? "" : ", not initialized yet")) +
+                      fmt::format("{}, {} in {}{}{}", model.name, countText(model.parameters, "parameter"),
+                                  countText(model.tensors, "tensor"), buffers,
+                                  model.ready ? "" : ", not initialized yet")) +
          (status.shards.empty() ? "" : shardsTable(status.shards)) +
          (status.tables.empty() ? "" : tablesTable(status.tables) + rowShardsTable(status.rowShards));
 }
@@ -114,9 +121,11 @@ std::string trainersLines(const DaemonStatus& status) {
   const uint32_t least = status.worldSizeMin, most = status.worldSize;
   const std::optional<double> tokens = reportedSum(status.trainers, kReportedTokens);
   const std::string counted = labelledLine(
-      "trainers", fmt::format("{} of {}{} joined, {} lost{}", status.trainers.size(),
-                              least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost,
-                              tokens ? fmt::format("; {} tokens/s", rateText(*tokens)) : ""));
+      "trainers",
+      fmt::format("{}, {} lost{}",
+                  least == most ? fmt::format("{} of {} joined", status.trainers.size(), most)
+                                : fmt::format("{} joined of {} to {}", status.trainers.size(), least, most),
+                  status.trainersLost, tokens ? fmt::format("; {} tokens/s", rateText(*tokens)) : ""));
   return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
 }
 

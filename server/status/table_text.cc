@@ -11,6 +11,14 @@ namespace {
 
 constexpr size_t kTableLineBytesMax = 8 << 10;  // bounds untrusted text
 
+std::vector<size_t> widthsOf(const std::vector<TextRow>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const TextRow& row : rows) {
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+  }
+  return widths;
+}
+
 }  // namespace
 
 std::string labelledLine(std::string_view label, std::string_view text) {
@@ -26,11 +34,20 @@ std::string ranksText(const std::vector<uint32_t>& ranks) {
   return joined(ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
 }
 
+void eraseColumn(std::vector<TextRow>& rows, std::string_view heading) {
+  const auto at = std::ranges::find(rows.front(), heading) - rows.front().begin();
+  if (static_cast<size_t>(at) == rows.front().size()) return;
+  for (TextRow& row : rows) row.erase(row.begin() + at);
+}
+
+size_t rowWidth(const std::vector<TextRow>& rows) {
+  size_t width = 0;
+  for (const size_t each : widthsOf(rows)) width += each + 2;
+  return width;
+}
+
 std::string alignedRows(const std::vector<TextRow>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const TextRow& row : rows) {
-    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
-  }
+  const std::vector<size_t> widths = widthsOf(rows);
   std::string out;
   for (const TextRow& row : rows) {
     std::string text = "  ";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,12 @@ std::string rateText(double perSecond);
 
 /// "0, 2": a list of ranks.
 std::string ranksText(const std::vector<uint32_t>& ranks);
+
+/// Removes the column with that heading, if there is one.
+void eraseColumn(std::vector<TextRow>& rows, std::string_view heading);
+
+/// The width of the lines of alignedRows().
+size_t rowWidth(const std::vector<TextRow>& rows);
 
 /// Aligned rows of cells; the first row is the heading, and all columns but the first are right-aligned.
 std::string alignedRows(const std::vector<TextRow>& rows);

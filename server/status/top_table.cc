@@ -1,7 +1,10 @@
 #include "server/status/top_table.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,6 +16,9 @@
 
 namespace psd {
 namespace {
+
+constexpr std::string_view kSortKeys[] = {"rank",      "step",   "samples", "loss",
+                                          "staleness", "pulled", "pushed",  "seen"};
 
 std::string byteRateText(double perSecond) { return bytesText(static_cast<uint64_t>(perSecond)) + "/s"; }
 
@@ -27,33 +33,82 @@ const TrainerStatus* sameTrainer(const DaemonStatus& status, const TrainerStatus
   return nullptr;
 }
 
-/// One row per trainer; adds up their samples per second.
-std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, double seconds,
-                        double& samples) {
-  const bool tokens = reportedSum(now.trainers, kReportedTokens).has_value();
-  std::vector<TextRow> rows = {{"rank", "process", "step", "steps/s", "samples/s", "loss", "staleness",
-                                "pulled", "pushed", "last seen", "waits for"}};
-  if (tokens) rows.front().push_back("tokens/s");
-  std::vector<const TrainerStatus*> sorted;
-  for (const TrainerStatus& each : now.trainers) sorted.push_back(&each);
-  std::sort(sorted.begin(), sorted.end(), [](auto* one, auto* other) { return one->rank < other->rank; });
-  for (const TrainerStatus* each : sorted) {
-    const TrainerStatus* const old = sameTrainer(before, *each);
-    const double steps = old ? rateOf(old->step, each->step, seconds) : 0;
-    samples += steps * static_cast<double>(each->batch);
-    rows.push_back({fmt::to_string(each->rank), fmt::format("{}@{}", each->pid, each->host),
-                    fmt::to_string(each->step), rateText(steps),
-                    rateText(steps * static_cast<double>(each->batch)), reportedText(*each, kReportedLoss),
-                    fmt::to_string(each->staleness),
-                    byteRateText(old ? rateOf(old->pulledBytes, each->pulledBytes, seconds) : 0),
-                    byteRateText(old ? rateOf(old->pushedBytes, each->pushedBytes, seconds) : 0),
-                    durationText(each->lastSeenSeconds) + " ago",
-                    !each->connected         ? "its connection"
-                    : each->waitsFor.empty() ? "-"
-                                             : each->waitsFor});
-    if (tokens) rows.back().push_back(reportedRateText(*each, kReportedTokens));
+/// A trainer and its rates since the previous reading.
+struct TopRow {
+  const TrainerStatus* trainer = nullptr;
+  double steps = 0, samples = 0, pulled = 0, pushed = 0;
+
+  double loss() const {
+    const ReportedStatus* const loss = reportedOf(*trainer, kReportedLoss);
+    return loss == nullptr ? -HUGE_VAL : loss->value.value_or(HUGE_VAL);  // one that is not finite first
   }
-  return now.trainers.empty() ? "  no trainers\n" : alignedRows(rows);
+};
+
+/// What a key of TopView::sort orders by, largest first; ties, and all with "rank", by rank.
+double sortValue(const TopRow& row, std::string_view key) {
+  if (key == "step") return static_cast<double>(row.trainer->step);
+  if (key == "samples") return row.samples;
+  if (key == "loss") return row.loss();
+  if (key == "staleness") return static_cast<double>(row.trainer->staleness);
+  if (key == "pulled") return row.pulled;
+  if (key == "pushed") return row.pushed;
+  return key == "seen" ? row.trainer->lastSeenSeconds : 0;
+}
+
+std::vector<TopRow> topRows(const DaemonStatus& before, const DaemonStatus& now, double seconds,
+                            std::string_view sort) {
+  std::vector<TopRow> rows;
+  for (const TrainerStatus& each : now.trainers) {
+    TopRow& row = rows.emplace_back(TopRow{&each});
+    const TrainerStatus* const old = sameTrainer(before, each);
+    if (old == nullptr) continue;
+    row.steps = rateOf(old->step, each.step, seconds);
+    row.samples = row.steps * static_cast<double>(each.batch);
+    row.pulled = rateOf(old->pulledBytes, each.pulledBytes, seconds);
+    row.pushed = rateOf(old->pushedBytes, each.pushedBytes, seconds);
+  }
+  std::ranges::sort(rows, [sort](const TopRow& one, const TopRow& other) {
+    const double a = sortValue(one, sort), b = sortValue(other, sort);
+    return a > b || (!(b > a) && one.trainer->rank < other.trainer->rank);
+  });
+  return rows;
+}
+
+std::vector<std::string> topCells(const TopRow& row) {
+  const TrainerStatus& trainer = *row.trainer;
+  return {fmt::to_string(trainer.rank),
+          fmt::format("{}@{}", trainer.pid, trainer.host),
+          fmt::to_string(trainer.step),
+          rateText(row.steps),
+          rateText(row.samples),
+          reportedText(trainer, kReportedLoss),
+          fmt::to_string(trainer.staleness),
+          byteRateText(row.pulled),
+          byteRateText(row.pushed),
+          durationText(trainer.lastSeenSeconds) + " ago",
+          !trainer.connected         ? "its connection"
+          : trainer.waitsFor.empty() ? "-"
+                                     : trainer.waitsFor,
+          reportedRateText(trainer, kReportedTokens)};
+}
+
+/// One row per trainer, in at most `most` lines.
+std::string topTrainers(const std::vector<TopRow>& trainers, bool tokens, size_t most, size_t columns) {
+  if (trainers.empty()) return "  no trainers\n";
+  std::vector<TextRow> rows = {{"rank", "process", "step", "steps/s", "samples/s", "loss", "staleness",
+                                "pulled", "pushed", "last seen", "waits for", "tokens/s"}};
+  const size_t shown = trainers.size() < most ? trainers.size() : std::max<size_t>(most, 3) - 2;
+  for (size_t i = 0; i < shown; i++) rows.push_back(topCells(trainers[i]));
+  if (!tokens) eraseColumn(rows, "tokens/s");
+  for (const char* const name :
+       {"process", "steps/s", "pulled", "pushed", "staleness", "step", "last seen"}) {
+    if (rowWidth(rows) > columns) eraseColumn(rows, name);
+  }
+  const std::string hidden = shown == trainers.size()
+                                 ? ""
+                                 : fmt::format("  {} more trainer{}\n", trainers.size() - shown,
+                                               trainers.size() - shown == 1 ? "" : "s");
+  return alignedRows(rows) + hidden;
 }
 
 std::string topWaiting(const DaemonStatus& now) {
@@ -71,9 +126,26 @@ std::string topWaiting(const DaemonStatus& now) {
   return out;
 }
 
+/// Each line cut to that width.
+std::string cutLines(const std::string& text, size_t columns) {
+  std::string out;
+  size_t column = 0;
+  for (const char c : text) {
+    if (c == '\n') {
+      column = 0;
+    } else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) {  // not the rest of a character in UTF-8
+      column++;
+    }
+    if (column <= columns) out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
+std::span<const std::string_view> topSortKeys() { return kSortKeys; }
+
+std::string topTable(const DaemonStatus& before, const DaemonStatus& now, const TopView& view) {
   const bool same =
       before.pid == now.pid && before.host == now.host && before.uptimeSeconds < now.uptimeSeconds;
   const DaemonStatus none;
@@ -83,8 +155,9 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
   const auto rate = [&](const Metric<Counter>& counter) {
     return rateOf(old.counters[counter], now.counters[counter], seconds);
   };
+  const std::vector<TopRow> rows = topRows(old, now, std::isfinite(seconds) ? seconds : 0, view.sort);
   double samples = 0;
-  const std::string trainers = topTrainers(old, now, seconds, samples);
+  for (const TopRow& row : rows) samples += row.samples;
   std::string out = labelledLine(
       "psd " + oneLine(now.version, 20),
       fmt::format("{}, {}, up {}, {} resident", now.state, now.model ? now.model->name : "no model yet",
@@ -98,7 +171,13 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
   if (now.replicaSet) out += replicaLines(*now.replicaSet);
   out += labelledLine("trainers", fmt::format("{} of {} joined, {} lost", now.trainers.size(), now.worldSize,
                                               now.trainersLost));
-  return out + trainers + topWaiting(now);
+  const std::string waiting = topWaiting(now);
+  const auto lines = [](const std::string& text) {
+    return static_cast<size_t>(std::ranges::count(text, '\n'));
+  };
+  const size_t others = lines(out) + lines(waiting);
+  const size_t most = view.rows == 0 ? SIZE_MAX : view.rows - std::min(view.rows, others);
+  return cutLines(out + topTrainers(rows, tokens.has_value(), most, view.columns) + waiting, view.columns);
 }
 
 }  // namespace psd

@@ -1,13 +1,26 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "server/status/daemon_status.h"
 
 namespace psd {
 
+/// What `psd top` shows of a daemon. A value type.
+struct TopView {
+  std::string_view sort = "rank";  ///< one of topSortKeys(); all but "rank" largest first
+  size_t rows = 0;            ///< the most lines, with a line on the trainers that are left out; 0: no limit
+  size_t columns = SIZE_MAX;  ///< narrower lines lack columns, and are cut at last
+};
+
+std::span<const std::string_view> topSortKeys();
+
 /// A human-readable view of a daemon's activity between two readings: rates, trainers, waits. `before` may
 /// come from another daemon or be empty (uptimeSeconds 0); rates are then since the start.
-std::string topTable(const DaemonStatus& before, const DaemonStatus& now);
+std::string topTable(const DaemonStatus& before, const DaemonStatus& now, const TopView& view = {});
 
 }  // namespace psd

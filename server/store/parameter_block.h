@@ -1,9 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,11 +55,18 @@ class ParameterBlock {
   /// with the learning rate times `factor`.
   UpdateScalars scalars(uint64_t number, double factor = 1,
                         std::shared_ptr<const Hyperparameters> pushed = nullptr) const {
+    const bool carried = pushed && !pushed->sets.empty();
+    pushedRate_.store(carried ? pushed->sets.front().front() : kNoRate, std::memory_order_relaxed);
     return {.number = number,
             .learningRate = optimizer().learningRate(number) * factor,
             .before = stateSince_.value,
             .pushed = std::move(pushed),
             .factor = factor};
+  }
+  /// The learning rate that the newest push carried; empty if it carried none.
+  std::optional<double> pushedRate() const {
+    const double rate = pushedRate_.load(std::memory_order_relaxed);
+    return std::isnan(rate) ? std::nullopt : std::optional(rate);
   }
   /// The version at which the optimizer state was last initialized.
   Version stateSince() const { return stateSince_; }
@@ -125,11 +135,14 @@ class ParameterBlock {
         pushed_(range_.count, {}) {}
 
  private:
+  static constexpr double kNoRate = std::numeric_limits<double>::quiet_NaN();
+
   const ShardRange range_;
   const size_t device_;
   ShardLock lock_;
   Version stateSince_;
   std::atomic<uint64_t> begun_{0};
+  mutable std::atomic<double> pushedRate_{kNoRate};
   std::atomic<uint64_t> oldestBasis_{0};  // the version at the last replace()
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_

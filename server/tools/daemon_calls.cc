@@ -144,6 +144,21 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
   return {};
 }
 
+Status withAdvice(Status outcome, const DaemonCall& call) {
+  if (outcome.ok() || outcome.error().code != ErrorCode::unavailable) return outcome;
+  for (const std::string& server : call.servers) {
+    const Result<Address> address = parseAddress(server);
+    bool refused = false;
+    if (!address.ok() || connectTo(*address, std::min(call.timeout, kReachTimeout), &refused).ok() ||
+        !refused)
+      return outcome;
+  }
+  return {outcome.error().code,
+          outcome.message() +
+              "; is psd running? 'psd --config FILE' starts it, and --server names another "
+              "address"};
+}
+
 Result<Json> statusOf(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
   return statusAt(address, call);

@@ -55,6 +55,9 @@ Result<std::vector<Address>> allPrimaryAddresses(const DaemonCall& call);
 Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change,
                  const std::function<Status(const Address&)>& mayChange = nullptr);
 
+/// The outcome of a call, with what to do if nothing listens at any of the addresses. Blocks.
+Status withAdvice(Status outcome, const DaemonCall& call);
+
 /// The status document; of a daemon with a standby, the primary's if it answers.
 Result<nlohmann::ordered_json> statusOf(const DaemonCall& call);
 

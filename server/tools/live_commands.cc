@@ -1,11 +1,14 @@
 #include "server/tools/live_commands.h"
 
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <utility>
 
 #include "common/cli/credential_flags.h"
 #include "common/cli/setting.h"
+#include "common/text/text.h"
+#include "server/status/top_table.h"
 #include "server/tools/move_command.h"
 #include "server/tools/operator_watch.h"
 
@@ -32,6 +35,12 @@ ServerFlags::ServerFlags(CLI::App& command, const std::string& seconds, const st
       ->capture_default_str()
       ->type_name("SECONDS");
   addCredentialFlags(command, credentials_);
+  for (const char* const name : {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"}) {
+    CLI::Option* const flag = command.get_option(name);
+    std::string text = flag->get_description();  // a sentence, as the others of psd
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+    flag->description(text);
+  }
 }
 
 Result<DaemonCall> ServerFlags::call() const {
@@ -54,6 +63,11 @@ LiveCommands::LiveCommands(CLI::App& app) {
   top_.app->add_option("--count", count_, "End after N refreshes; 0: no limit")
       ->capture_default_str()
       ->type_name("N");
+  top_.app
+      ->add_option("--sort", sort_,
+                   "Order of the trainers: " + joined(topSortKeys(), ", ") + "; all but rank largest first")
+      ->capture_default_str()
+      ->type_name("KEY");
   const auto addHere = [this](CLI::App& command) {
     command.add_flag("--here", here_, "Only the daemon at --server, not all that serve the model");
   };
@@ -92,12 +106,12 @@ LiveCommands::LiveCommands(CLI::App& app) {
 std::optional<Status> LiveCommands::run() const {
   const auto calling = [](const Command& command, auto work) -> Status {
     PSD_ASSIGN_OR_RETURN(const DaemonCall call, command.server->call());
-    return work(call);
+    return withAdvice(work(call), call);
   };
   if (*top_.app) {
     return calling(top_, [this](const DaemonCall& call) -> Status {
       PSD_ASSIGN_OR_RETURN(const uint64_t count, parseCount(count_));
-      return watchTop(call, {count, here_});
+      return watchTop(call, {count, here_, sort_});
     });
   }
   if (*events_.app) {

@@ -88,6 +88,16 @@ Status printHotRows(const DaemonCall& call, bool json) {
   return {};
 }
 
+namespace {
+
+/// Whether the daemon would accept the change; one whose version lacks the check counts as accepting.
+Status mayChange(const Address& address, const std::string& assignment, const DaemonCall& call) {
+  Status may = checkChange(address, assignment, call.timeout, call.credentials).status();
+  return !may.ok() && may.error().code == ErrorCode::protocolMismatch ? Status() : may;
+}
+
+}  // namespace
+
 Status reloadServer(const DaemonCall& call) {
   return changeAll(
       call,
@@ -95,7 +105,23 @@ Status reloadServer(const DaemonCall& call) {
         PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
         return address.toString() + ": " + change;
       },
-      [&](const Address& address) { return checkChange(address, "", call.timeout, call.credentials); });
+      [&](const Address& address) { return mayChange(address, "", call); });
+}
+
+Status showReload(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, allPrimaryAddresses(call));
+  Status worst;
+  for (const Address& address : addresses) {
+    const auto change = checkChange(address, "", call.timeout, call.credentials);
+    if (!change.ok()) {
+      if (addresses.size() == 1) return change.status();
+      std::printf("%s\n", oneLine(change.message(), kMessageBytesMax).c_str());
+      worst = {change.error().code, "not all daemons would accept their configuration"};
+      continue;
+    }
+    std::printf("%s: %s\n", address.toString().c_str(), change->c_str());
+  }
+  return worst;
 }
 
 namespace {
@@ -193,9 +219,7 @@ Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
                              setKey(address, assignment, call.timeout, call.credentials));
         return address.toString() + ": " + change;
       },
-      [&](const Address& address) {
-        return checkChange(address, assignment, call.timeout, call.credentials);
-      });
+      [&](const Address& address) { return mayChange(address, assignment, call); });
 }
 
 namespace {
@@ -275,7 +299,7 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
 
 }  // namespace
 
-Status stopServer(const DaemonCall& call) {
+Status stopServer(const DaemonCall& call, bool discard) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
   if (daemons.size() > 1) {
     PSD_ASSIGN_OR_RETURN(const Address called, addressOf(call));
@@ -286,10 +310,16 @@ Status stopServer(const DaemonCall& call) {
   // The lead last, since it decides which trainers are joined.
   for (size_t i = daemons.size(); i-- > 0;) {
     const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : primaryAddress(daemons[i]);
-    const Status stopped =
-        address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials) : address.status();
+    const Status stopped = address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials,
+                                                     /*unlessLost=*/!discard)
+                                        : address.status();
+    const bool refused = !discard && !stopped.ok() && stopped.error().code == ErrorCode::notReady;
     if (stopped.ok()) {
       std::printf("%s has stopped\n", address->toString().c_str());
+    } else if (refused && i + 1 == daemons.size()) {
+      return {ErrorCode::notReady, stopped.message() +
+                                       "; save it with 'psd export --server ADDRESS FILE', or "
+                                       "stop with --discard"};
     } else if (daemons.size() == 1) {
       return stopped;
     } else {

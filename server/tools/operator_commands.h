@@ -28,6 +28,8 @@ Status printHotRows(const DaemonCall& call, bool json);
 
 /// `psd reload`: the daemon rereads its configuration. Prints what has changed.
 Status reloadServer(const DaemonCall& call);
+/// `psd reload --dry-run`: prints what reloadServer() would change; changes nothing.
+Status showReload(const DaemonCall& call);
 
 /// `psd checkpoint`: the daemon takes a checkpoint now. Prints its path. Of several daemons each takes one;
 /// without a log these are then committed as one checkpoint of the whole model.
@@ -49,7 +51,7 @@ Status setKeyOf(const DaemonCall& call, const std::string& assignment);
 Status exportServer(Env& env, const DaemonCall& call, const std::string& to);
 
 /// `psd stop`: returns once everything is saved, no peer is served any more and the connection is closed. The
-/// process may exit slightly later.
-Status stopServer(const DaemonCall& call);
+/// process may exit slightly later. Without `discard`, refuses if the model would be lost.
+Status stopServer(const DaemonCall& call, bool discard);
 
 }  // namespace psd

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/config/json_file.h"
@@ -26,7 +27,9 @@ namespace {
 constexpr std::chrono::seconds kWatchEvery{1};
 constexpr size_t kEventBytesMax = 2000;
 
-using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now)>;
+/// `rows`, `columns`: of the part of the screen for this daemon; 0 and SIZE_MAX: no limit.
+using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now, size_t rows,
+                                       size_t columns)>;
 
 /// The previous and current status of daemons. Owned by one thread.
 class Watch {
@@ -35,7 +38,17 @@ class Watch {
       : daemons_(std::move(daemons)), show_(std::move(show)), before_(daemons_.size()) {}
 
   /// The text of one refresh; an Error if no daemon answers.
-  Result<std::string> refresh() {
+  Result<std::string> refresh(bool terminal) {
+    winsize size{};
+    if (terminal) ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    const size_t columns = size.ws_col == 0 ? SIZE_MAX : size.ws_col;
+    // Without the line of the cursor, and those around the parts of several daemons.
+    const size_t several = daemons_.size() > 1 ? 2 * daemons_.size() : 1;
+    const size_t rows =
+        size.ws_row == 0
+            ? 0
+            : std::max<size_t>(size.ws_row - std::min<size_t>(size.ws_row, several), daemons_.size()) /
+                  daemons_.size();
     std::string text;
     Status why;
     size_t answers = 0;
@@ -51,7 +64,7 @@ class Watch {
         continue;
       }
       answers++;
-      text += show_(before_[i], *now);
+      text += show_(before_[i], *now, rows, columns);
       before_[i] = *std::move(now);
     }
     if (answers == 0) return why.error();
@@ -80,7 +93,7 @@ Status watchDaemons(const DaemonCall& call, const WatchOptions& options, Show sh
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   for (uint64_t i = 0; options.refreshesMax == 0 || i < options.refreshesMax; i++) {
     if (i > 0) std::this_thread::sleep_for(kWatchEvery);
-    PSD_ASSIGN_OR_RETURN(std::string shown, watch.refresh());
+    PSD_ASSIGN_OR_RETURN(std::string shown, watch.refresh(terminal));
     // Cursor home, the text, then erase below: overwriting in place does not flicker.
     const char* const begin = !terminal ? (i > 0 ? "\n" : "") : i > 0 ? "\033[H" : "\033[H\033[2J";
     if (terminal) {
@@ -200,12 +213,22 @@ Status printKept(const std::vector<DaemonCall>& daemons, EventPrinter& printer) 
 }  // namespace
 
 Status watchTop(const DaemonCall& call, const WatchOptions& options) {
-  return watchDaemons(call, options, topTable);
+  const auto keys = topSortKeys();
+  if (std::ranges::find(keys, options.sort) == keys.end()) {
+    return {ErrorCode::invalidArgument,
+            "--sort: '" + printable(options.sort) + "' is not a key; expected one of " + joined(keys, ", ")};
+  }
+  return watchDaemons(call, options,
+                      [sort = options.sort](const DaemonStatus& before, const DaemonStatus& now, size_t rows,
+                                            size_t columns) {
+                        return topTable(before, now, {.sort = sort, .rows = rows, .columns = columns});
+                      });
 }
 
 Status watchStatus(const DaemonCall& call, const WatchOptions& options) {
-  return watchDaemons(call, options,
-                      [](const DaemonStatus&, const DaemonStatus& now) { return statusTable(now); });
+  return watchDaemons(call, options, [](const DaemonStatus&, const DaemonStatus& now, size_t, size_t) {
+    return statusTable(now);
+  });
 }
 
 Status printEvents(const DaemonCall& call, const EventsOptions& wanted) {

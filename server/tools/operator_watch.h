@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "server/tools/daemon_calls.h"
 
@@ -12,11 +13,12 @@ namespace psd {
 struct WatchOptions {
   uint64_t refreshesMax = 0;  ///< refreshes; 0: no limit
   bool here = false;
+  std::string sort = "rank";  ///< of watchTop(): TopView::sort
 };
 
 /// `psd top`: the activity of each daemon, refreshed every second. On a terminal each refresh replaces the
-/// previous one; elsewhere it is appended as plain text. Blocks until the refreshes are done or no daemon
-/// answers. Also an Error if a daemon was missing from the last refresh.
+/// previous one, within the terminal's size; elsewhere it is appended as plain text. Blocks until the
+/// refreshes are done or no daemon answers. Also an Error if a daemon was missing from the last refresh.
 Status watchTop(const DaemonCall& call, const WatchOptions& options);
 /// `psd status --watch`: like watchTop(), with the table of psd status.
 Status watchStatus(const DaemonCall& call, const WatchOptions& options);

@@ -8,7 +8,15 @@ namespace psd {
 
 /// `psd token new`: prints a new token, which is stored nowhere, to standard output, and its line for a token
 /// file to standard error. If `file` is not empty, appends the line to that file instead, and creates it if
-/// it does not exist.
-Status newToken(const std::string& name, const std::string& role, const std::string& file);
+/// it does not exist. `expires`: "30d", or empty.
+Status newToken(const std::string& name, const std::string& role, const std::string& file,
+                const std::string& expires);
+
+/// `psd token list`: prints names, roles and expiry of the tokens in `file` to standard output.
+Status listTokens(const std::string& file);
+
+/// `psd token revoke`: removes the tokens with that name from `file`. A running daemon knows them until it
+/// reloads.
+Status revokeTokens(const std::string& file, const std::string& name);
 
 }  // namespace psd

@@ -103,7 +103,7 @@ class Ends(processes.ProcessTest):
         return trainer
 
     def stop(self, daemon):
-        self.assert_ends(self.start_psd("stop", "--server", daemon.address))
+        self.assert_ends(self.start_psd("stop", "--discard", "--server", daemon.address))
 
     def durable(self):
         return {"type": "log", "path": str(self.folder / "saved")}

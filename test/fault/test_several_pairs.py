@@ -79,7 +79,7 @@ class SeveralPairs(counting.CountingTest):
         for pair in pairs:
             pair[0].until_in_sync()
         check([pair[0] for pair in pairs])
-        stopped = self.psd("stop", "--server", pairs[1][0].address)
+        stopped = self.psd("stop", "--discard", "--server", pairs[1][0].address)
         self.assertEqual(stopped.returncode, 0, stopped.stderr)
         for daemon in [one for pair in pairs for one in pair]:
             self.assert_ends(daemon)

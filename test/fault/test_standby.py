@@ -48,7 +48,7 @@ class Standby(counting_pairs.CountingPairs):
         primary.signal(signal.SIGSTOP)
         self.until_primary(standby, 2)
         self.end_trainers()
-        self.assertEqual(self.psd("stop", "--server", standby.address).returncode, 0)
+        self.assertEqual(self.psd("stop", "--discard", "--server", standby.address).returncode, 0)
         self.assert_ends(standby)
         primary.signal(signal.SIGCONT)
         self.assertEqual(primary.wait(), 0, primary.err)
@@ -240,7 +240,7 @@ class Standby(counting_pairs.CountingPairs):
         both = f"{standby.address},{primary.address}"  # the command goes to the primary, whatever the order
         done = self.psd("export", "--server", both, "--to", self.folder / "whole.safetensors")
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = self.psd("stop", "--server", both)
+        done = self.psd("stop", "--discard", "--server", both)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"{primary.address} has stopped", done.stdout)
         self.assert_ends(primary)

@@ -110,7 +110,7 @@ class StandbySettings(processes.ProcessTest):
         self.assert_ends(self.trainer((primary, standby), steps=3))
         primary.until_in_sync()
         self.etcd.kill()
-        done = self.psd("stop", "--server", primary.address)
+        done = self.psd("stop", "--discard", "--server", primary.address)
         self.assertEqual(done.returncode, 1)
         self.assertIn("the engine has not recorded that the run is over", done.stderr)
         self.assertGreaterEqual(primary.wait(), 0)

@@ -43,11 +43,9 @@ struct Joined {
 };
 
 Result<std::unique_ptr<Client>> connectTo(const LocalServer& server, const std::string& codec,
-                                          const std::string& pullCodec,
-                                          Transport transport = Transport::automatic) {
+                                          const std::string& pullCodec, bool unixSocket = false) {
   ClientOptions options;
-  options.transport = transport;
-  options.servers = {server.address()};
+  options.servers = {unixSocket ? server.unixAddress() : server.address()};
   options.chunkBytes = kChunkBytes;
   options.codec = codec;
   options.pullCodec = pullCodec;
@@ -55,11 +53,11 @@ Result<std::unique_ptr<Client>> connectTo(const LocalServer& server, const std::
 }
 
 Result<Joined> join(const LocalServer& server, const std::string& codec, const std::string& pullCodec,
-                    uint64_t seed = 0, Transport transport = Transport::automatic) {
+                    uint64_t seed = 0, bool unixSocket = false) {
   Joined joined;
   Random random(seed);
   if (seed != 0) joined.start = normalValues(joined.start.size(), random);
-  PSD_ASSIGN_OR_RETURN(joined.client, connectTo(server, codec, pullCodec, transport));
+  PSD_ASSIGN_OR_RETURN(joined.client, connectTo(server, codec, pullCodec, unixSocket));
   PSD_ASSIGN_OR_RETURN(joined.info, joined.client->join({Rank{0}, 1}, weights(), [&] {
     return std::span<const float>(joined.start);
   }));
@@ -67,8 +65,8 @@ Result<Joined> join(const LocalServer& server, const std::string& codec, const s
 }
 
 Joined mustJoin(const LocalServer& server, const std::string& codec, const std::string& pullCodec = "",
-                uint64_t seed = 0, Transport transport = Transport::automatic) {
-  auto joined = join(server, codec, pullCodec, seed, transport);
+                uint64_t seed = 0, bool unixSocket = false) {
+  auto joined = join(server, codec, pullCodec, seed, unixSocket);
   PSD_REQUIRE_OK(joined);
   return std::move(*joined);
 }
@@ -170,8 +168,8 @@ TEST_CASE("a gradient of mostly zeros travels as its other values") {
       Json config = configOf(policy);
       config["optimizer"] = {{"type", optimizer}, {"lr", kRate}};
       LocalServer one(config), other(config);
-      Joined sparse = mustJoin(one, "none", "", 57, Transport::rpc);
-      Joined dense = mustJoin(other, "none", "", 57, Transport::shm);  // where bytes are cheap
+      Joined sparse = mustJoin(one, "none", "", 57);
+      Joined dense = mustJoin(other, "none", "", 57, true);  // in shared memory nothing is encoded
       const size_t size = sparse.start.size();
       std::vector<Version> basis;
       for (uint64_t step = 1; step <= 3; step++) {

@@ -1,5 +1,5 @@
-"""The programs of docs/reference/client.md (PSD_LINE_SOURCE) and docs/guides/executor.md (PSD_DIGITS_SOURCE), built outside the source
-tree against installed libraries."""
+"""The program of docs/reference/client.md (PSD_LINE_SOURCE) and the example of trainer/executor/remote (PSD_DIGITS_SOURCE), built outside
+the source tree against installed libraries."""
 
 import os
 import shutil

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import unittest
 
 import processes
@@ -29,6 +30,42 @@ class Auth(processes.ProcessTest):
 
     def psd(self, command, daemon, *arguments, environment=None):
         return self.start_psd(command, "--server", daemon.remote, *arguments, environment=environment)
+
+    def token_command(self, *words):
+        done = self.start_psd("token", *words, "--file", "tokens")
+        self.assert_ends(done)
+        return done.out
+
+    def test_tokens_are_listed_and_revoked(self):
+        ops, eve = self.token("ops", "admin"), self.token("eve", "reader")
+        daemon = self.token_daemon()
+        self.assert_fails(self.start_psd("token", "new", "--name", "x", "--role", "reader", "--expires", "30"), "--expires: '30' is not a time")
+        self.assert_ends(self.start_psd("token", "new", "--name", "pool", "--role", "trainer", "--expires", "30d", "--file", "tokens"))
+        listed = self.token_command("list")
+        self.assertRegex(listed, r"ops +admin +never")
+        self.assertRegex(listed, r"pool +trainer +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+        self.assert_fails(self.start_psd("token", "revoke", "stranger", "--file", "tokens"), "has no token of 'stranger'")
+        self.assertIn("revoked 1 token of 'eve'; 'psd reload'", self.token_command("revoke", "eve"))
+        self.assert_ends(self.psd("status", daemon, "--token-file", eve))
+        self.assert_ends(self.psd("reload", daemon, "--token-file", ops))
+        self.assert_fails(self.psd("status", daemon, "--token-file", eve), "does not know this token")
+        self.assertNotIn("reader", self.token_command("list"))
+
+    @unittest.skipUnless(processes.TRAINER, "it trains")
+    def test_a_token_that_expires_ends_its_connections(self):
+        ops, pool = self.token("ops", "admin"), self.token("pool", "trainer")
+        daemon = self.token_daemon()
+        trainer = self.train(daemon.remote, steps=10**9, more=("--token-file", pool))
+        daemon.until_status("it trains", lambda status: any(each["step"] > 2 for each in status["trainers"]))
+        tokens = self.folder / "tokens"
+        expires = time.strftime("expires=%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
+        tokens.write_text(re.sub("^(pool .*)$", rf"\1 {expires}", tokens.read_text(), flags=re.MULTILINE))
+        changed = self.psd("reload", daemon, "--token-file", ops)
+        self.assert_ends(changed)
+        self.assertIn("tokens replaced", changed.out)
+        self.assert_fails(trainer, "the token of 'pool' expired at 20")
+        self.assert_fails(self.psd("status", daemon, "--token-file", pool), "the token of 'pool' expired at 20")
+        self.assertIn("EXPIRED", self.token_command("list"))
 
     def test_every_way_to_give_a_token(self):
         trainer = self.token("pool-a", "trainer")

@@ -40,7 +40,7 @@ class OrderlyEnd(processes.ProcessTest):
 
     def test_psd_stop(self):
         def stop(daemon):
-            done = self.start_psd("stop", "--server", daemon.address)
+            done = self.start_psd("stop", "--discard", "--server", daemon.address)
             self.assert_ends(done)
             self.assertIn("has stopped", done.out)
             self.assertTrue((self.folder / "model.safetensors").exists(), "stop returns once the model is saved")

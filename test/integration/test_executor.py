@@ -442,6 +442,7 @@ class Http(ExecutorTest):
             return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
 
         self.assertGreaterEqual(value('psd_executor_trainer_steps_total{rank="0"}'), 5)
+        self.assertGreater(value("process_cpu_seconds_total"), 0)
         for call in ("forward", "backward"):
             passes = value(f'psd_executor_pass_seconds_count{{call="{call}"}}')
             self.assertGreaterEqual(passes, 5)

@@ -14,8 +14,34 @@ CLICKS = "clicks:samples=4000,scale=100000"
 SGD = '{"type":"sgd","lr":0.4}'
 # The mean is in every sample: with larger steps it oscillates when gradients are late.
 GROUPS = '[{"match":"mean","optimizer":{"type":"sgd","lr":0.02}}]'
-# The module for tables in docs/guides/executor.md.
-OWN = re.findall(r"```python\n(.*?)```", (processes.REPO / "docs" / "guides" / "executor.md").read_text(encoding="utf-8"), re.S)[1]
+# A module with tables.
+OWN = """from typing import Dict
+
+import torch
+from torch import Tensor, nn
+
+
+class Ratings(nn.Module):
+    columns = {"user": "i64", "item": "i64", "rating": "f32"}
+    inputs = ["user", "item"]
+    tables = {"user": {"dim": 7, "scale": 0.05, "rows": {"user.rows": "user"}},
+              "item": {"dim": 7, "scale": 0.05, "rows": {"item.rows": "item"}}}
+    output_loss = {"kind": "squared_error", "output": "guess", "target": "rating"}
+    metrics = {"rmse": "root"}
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.full((1,), 3.5))
+
+    @torch.jit.export
+    def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+        user, item = batch["user.rows"], batch["item.rows"]
+        return {"guess": self.mean + user[:, -1] + item[:, -1] + (user[:, :-1] * item[:, :-1]).sum(1)}
+
+    def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+        squares = (self.outputs(batch)["guess"] - batch["rating"]).square()
+        return {"loss": squares.mean(), "rmse": torch.stack([squares.sum(), torch.ones_like(squares).sum()])}
+"""
 
 
 class TablesTest(ExecutorTest):

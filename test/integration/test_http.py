@@ -103,6 +103,11 @@ class AnswersTest(HttpTest):
         for name in ("psd_staleness", "psd_table_rows", "psd_last_checkpoint_age_seconds"):
             self.assertIn(name, named)
         value = lambda name: float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+        self.assertLess(abs(value("process_start_time_seconds") - time.time()), 600)
+        self.assertGreater(value("process_cpu_seconds_total"), 0)
+        self.assertGreater(value("process_resident_memory_bytes"), 1 << 20)
+        self.assertLessEqual(value("process_open_fds"), value("process_max_fds"))
+        self.assertGreater(value("process_open_fds"), 5)
         for name in ("gradients", "pull_bytes"):
             self.assertLessEqual(before["counters"][name], value(f"psd_{name}_total"))
             self.assertLessEqual(value(f"psd_{name}_total"), after["counters"][name])
@@ -399,6 +404,14 @@ class TokenTest(HttpTest):
             status, headers, _ = ask("GET", path)
             self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), path)
             self.assertEqual(ask("GET", path, "wrong")[0], 403, path)
+        self.assertEqual(json.loads(ask("GET", "/api/caller.json", reader)[2]), {"role": "reader", "caller": "token 'looks'"})
+        self.assertEqual(json.loads(ask("GET", "/api/caller.json", admin)[2]), {"role": "admin", "caller": "token 'ops'"})
+        self.assertEqual(ask("GET", "/api/caller.json")[0], 401)
+        self.assertEqual(ask("GET", "/api/config.json", reader)[0], 403)
+        told = json.loads(ask("GET", "/api/config.json", admin)[2])
+        self.assertEqual(told["config"]["auth"]["tokens"], str(self.folder / "tokens"))
+        self.assertIn("auth.tokens", told["changed"])
+        self.assertNotIn("membership.lease_ms", told["changed"])
         self.assertIn("psd_logins_refused_total 5\n", ask("GET", "/metrics", reader)[2])
         for token in (reader, admin):
             self.assertEqual(ask("GET", "/metrics", token)[0], 200)
@@ -521,7 +534,7 @@ class AddressTest(HttpTest):
         self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
         files = '{"certificate":"server.pem","key":"server.key"}'
         self.assert_fails(self.start_psd("--http", "tls://*:0", "--set", f"tls={files}"), "http.listen[0]",
-                          "anybody there could act: give `auth` with tokens, or tls.require_client")
+                          "anyone there could act: give `auth` with tokens, or tls.require_client")
 
     def test_address_in_use(self):
         _, page = self.page_of()

@@ -1,6 +1,6 @@
 """An installation by `cmake --install` works in place: programs outside the source tree find the libraries with
 find_package(psd) and train with the installed daemon, and at an executor. PSD_BUILD_DIR is the build folder,
-PSD_LINE_SOURCE the program of docs/reference/client.md, PSD_DIGITS_SOURCE that of docs/guides/executor.md."""
+PSD_LINE_SOURCE the program of docs/reference/client.md, PSD_DIGITS_SOURCE the example of trainer/executor/remote."""
 
 import os
 import pathlib

@@ -7,10 +7,14 @@ import random
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import unittest
+import urllib.error
+import urllib.request
 
+import certificates
 import etcd
 import processes
 
@@ -185,7 +189,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             self.assertEqual(killed.returncode, 0, killed.stderr)
             processes.until(f"{standby} has taken over", lambda folder=folder, name=standby: "primary of term 2 now" in self.logs(folder)[f"{name}.log"])
             self.until_all_train(folder, port)
-        stopped = self.slurm(processes.PSD, "stop", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
+        stopped = self.slurm(processes.PSD, "stop", "--discard", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
         if stopped.returncode:  # on a busy machine etcd may not answer in time; the daemons end all the same
             self.assertIn("the engine has not recorded that the run is over", stopped.stderr)
         processes.until("the job has ended", lambda: not self.slurm("squeue", "-h").stdout.strip())
@@ -261,14 +265,98 @@ class KubernetesTest(processes.ProcessTest):
                     kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
     def containers(self, file):
-        pods = (self.manifests(file)[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job"))
-        return [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
+        return [each for pod in self.pods(file) for each in (*pod.get("initContainers", ()), *pod["containers"])]
 
     def test_the_images_are_those_of_the_containerfile(self):
-        built = dict(re.findall(r"^#   podman build -t (\S+) --target (\S+) ", CONTAINERFILE, re.MULTILINE))
+        built = dict(re.findall(r"^#   podman build --format docker -t (\S+) --target (\S+) ", CONTAINERFILE, re.MULTILINE))
         self.assertEqual(set(built.values()), set(re.findall(r"^FROM \S+ AS (\S+)$", CONTAINERFILE, re.MULTILINE)))
         for file in MANIFESTS:
-            self.assertEqual({each["image"] for each in self.containers(file)}, {f"{image}:latest" for image in built})
+            self.assertEqual({each["image"] for each in self.containers(file)}, set(built))
+        version = subprocess.run([processes.PSD, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        self.assertEqual({image.partition(":")[2] for image in built}, {version})
+
+    def pods(self, file):
+        return [self.manifests(file)[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job")]
+
+    def test_the_containers_are_confined(self):
+        for file in MANIFESTS:
+            for pod in self.pods(file):
+                self.assertFalse(pod["automountServiceAccountToken"])
+                self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+                self.assertEqual(pod["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+            for container in self.containers(file):
+                with self.subTest(file=file, container=container["name"]):
+                    self.assertEqual(container["securityContext"], {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                                                    "capabilities": {"drop": ["ALL"]}})
+                    self.assertEqual(set(container["resources"]["requests"]), {"cpu", "memory"})
+                    self.assertIn("memory", container["resources"]["limits"])
+
+    def test_what_a_manifest_names_is_in_it(self):
+        for file in MANIFESTS:
+            manifests = self.manifests(file)
+            made = re.findall(r"--from-file=(\S+)", (LAUNCH / file).read_text(encoding="utf-8"))
+            service = {port["port"] for port in manifests["Service"]["spec"]["ports"]}
+            admitted = {port["port"] for rule in manifests["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]}
+            config = json.loads(manifests["ConfigMap"]["data"]["psd.json"])
+            listened = {int(address.rpartition(":")[2]) for address in config["listen"] + config["http"]["listen"]}
+            self.assertEqual((service, admitted), (listened, listened))
+            for pod in self.pods(file):
+                volumes = {volume["name"] for volume in pod["volumes"]} | {"saved"}  # claimed by the StatefulSet
+                for container in (*pod.get("initContainers", ()), *pod["containers"]):
+                    with self.subTest(file=file, container=container["name"]):
+                        self.assertLessEqual({mount["name"] for mount in container["volumeMounts"]}, volumes)
+                        keys = [each["valueFrom"]["secretKeyRef"]["key"] for each in container.get("env", ()) if "valueFrom" in each]
+                        self.assertLessEqual(set(keys), set(made))
+            [daemon] = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+            self.assertEqual({port["containerPort"] for port in daemon["ports"]}, listened)
+            mounts = {mount["mountPath"] for mount in daemon["volumeMounts"]}
+            for path in (config["durability"]["path"], config["auth"]["tokens"], *config["tls"].values(), daemon["env"][0]["value"]):
+                self.assertTrue(any(path.startswith(mount + "/") for mount in mounts), path)
+            for path in config["tls"].values():
+                self.assertIn(path.rpartition("/")[2], made)
+
+    def test_prometheus_finds_the_daemons(self):
+        [monitor] = self.manifests("kubernetes_monitoring.yaml").values()
+        for file in MANIFESTS:
+            service = self.manifests(file)["Service"]
+            self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), service["metadata"]["labels"].items())
+            [endpoint] = monitor["spec"]["endpoints"]
+            self.assertIn(endpoint["port"], [port["name"] for port in service["spec"]["ports"]])
+            self.assertIn(f"--from-file={endpoint['authorization']['credentials']['key']} ", (LAUNCH / file).read_text().replace("\n", " "))
+
+    def test_a_daemon_with_the_manifests_configuration_answers_the_probes(self):
+        authority = certificates.Authority(self.folder, "ca")
+        authority.sign("tls", "psd", "IP:127.0.0.1,DNS:psd-0.psd")
+        token = self.start_psd("token", "new", "--name", "prometheus", "--role", "reader", "--file", self.folder / "tokens")
+        self.assert_ends(token)
+        for file in MANIFESTS:
+            with self.subTest(file):
+                manifests = self.manifests(file)
+                config = json.loads(manifests["ConfigMap"]["data"]["psd.json"])
+                for key in ("daemons", "engine", "replication"):
+                    config.pop(key, None)
+                config["listen"] = ["tls://127.0.0.1:0"]
+                config["http"]["listen"] = ["tls://127.0.0.1:0"]
+                config["tls"] = {"certificate": str(self.folder / "tls.pem"), "key": str(self.folder / "tls.key")}
+                config["auth"]["tokens"] = str(self.folder / "tokens")
+                config["durability"]["path"] = str(self.folder / file / "saved")
+                daemon = processes.Daemon(self.folder, self._name("psd"), ["--config", self.write("psd.json", json.dumps(config))])
+                self.processes.append(daemon)
+                [container] = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+                context = ssl.create_default_context(cafile=authority.path)
+
+                def status(path, daemon=daemon, context=context, **headers):
+                    try:
+                        request = urllib.request.Request(daemon.page + path, headers=headers)
+                        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
+                            return answer.status
+                    except urllib.error.HTTPError as error:
+                        return error.code
+
+                answers = {kind: status(container[kind]["httpGet"]["path"]) for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+                self.assertEqual(answers, {"startupProbe": 200, "livenessProbe": 200, "readinessProbe": 503})  # there is no model yet
+                self.assertEqual((status("/metrics"), status("/metrics", Authorization=f"Bearer {token.out.strip()}")), (401, 200))
+                self.assert_stops(daemon)
 
     @unittest.skipUnless(HAS_PSD, "Python's torch or this build's package psd is missing")
     def test_the_job_trains(self):
@@ -280,7 +368,7 @@ class KubernetesTest(processes.ProcessTest):
                 program = self.write("train.py", manifests["ConfigMap"]["data"]["train.py"].replace("range(1000)", "range(100)"))
                 job = manifests["Job"]["spec"]["template"]["spec"]
                 [container] = job["containers"]
-                [mount] = container["volumeMounts"]
+                mount = next(each for each in container["volumeMounts"] if each["name"] == "program")
                 shell, flag, command = container["command"]
                 command = command.replace(f"{mount['mountPath']}/{program.name}", str(program)).replace("python3", sys.executable)
                 world = next(each["value"] for each in container["env"] if each["name"] == "WORLD_SIZE")
@@ -309,9 +397,9 @@ class KubernetesTest(processes.ProcessTest):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 made = json.loads(done.stdout)
                 self.assertEqual(made["index"], ordinal // daemons_of_each)
-                self.assertIn(f"tcp://psd-{ordinal}.psd:5500", entries[made["index"]].split(","))
+                self.assertIn(f"tls://psd-{ordinal}.psd:5500", entries[made["index"]].split(","))
                 if daemons_of_each > 1:
-                    self.assertEqual(made["replication"]["addresses"], [f"tcp://psd-{ordinal}.psd:5500"])
+                    self.assertEqual(made["replication"]["addresses"], [f"tls://psd-{ordinal}.psd:5500"])
                     self.assertEqual(made["engine"]["prefix"], f"/psd/train/{made['index']}")
 
 

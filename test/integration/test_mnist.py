@@ -99,7 +99,7 @@ class Mnist(processes.ProcessTest):
         # Each step of both is in each partition, once.
         for primary, _ in pairs:
             self.assertEqual({shard["version"] for shard in primary.status()["shards"]}, {2 * steps})
-        stopped = self.start_psd("stop", "--server", pairs[0][0].address)
+        stopped = self.start_psd("stop", "--discard", "--server", pairs[0][0].address)
         self.assert_ends(stopped)
         return accuracy
 

@@ -16,11 +16,14 @@ import certificates
 from processes import REPO, ProcessTest, main, until
 
 MONITORING = REPO / "configs" / "monitoring"
+RULES = (MONITORING / "alerts.yml").read_text()
+RUNBOOKS = REPO / "docs/guides/monitoring.md"
+ALERTS = re.findall(r"- alert: (\w+)", RULES)
 PROMTOOL = shutil.which("promtool")
 # Panels without data in an ordinary training.
 WITHOUT_SAMPLES = {"Since the last checkpoint", "Waited for", "Rows of embedding tables", "Rounds closed, per second",
-                   "Left out, of the newest rounds in a row"}
-NAME = re.compile(r"\b(psd_\w+)\b")
+                   "Left out, of the newest rounds in a row", "Free disk space", "Free disk space, of the disk", "Certificate expires in"}
+NAME = re.compile(r"\b((?:psd|process)_\w+)\b")
 
 
 def exposed(page):
@@ -35,8 +38,7 @@ def exposed(page):
 
 def expressions():
     """(where, expression) of all alerts and panels."""
-    rules = (MONITORING / "alerts.yml").read_text()
-    yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules)
+    yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", RULES)
     board = json.loads((MONITORING / "grafana.json").read_text())
     for panel in board["panels"]:
         for target in panel["targets"]:
@@ -63,8 +65,24 @@ class MonitoringTest(ProcessTest):
 
     def test_every_alert_is_documented(self):
         page = (REPO / "docs" / "guides" / "monitoring.md").read_text()
-        for name in re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text()):
+        for name in ALERTS:
             self.assertIn(f"| `{name}` |", page)
+
+    def test_every_alert_describes_itself(self):
+        found = re.findall(r"- alert: (\w+)\n(?: {8}.*\n)* {8}annotations:\n {10}summary: .+\n {10}description: .+\n"
+                           r" {10}runbook_url: (.+)\n", RULES)
+        self.assertEqual(found, [(name, f"docs/guides/monitoring.md#alert-{name.lower()}") for name in ALERTS])
+
+    def test_every_alert_has_a_runbook(self):
+        headings = re.findall(r"^#+ (.+)$", RUNBOOKS.read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+        self.assertEqual({f"alert-{name.lower()}" for name in ALERTS} - anchors, set())
+
+    def test_values_of_unlike_units_are_in_panels_of_their_own(self):
+        board = json.loads((MONITORING / "grafana.json").read_text())
+        for panel in board["panels"]:
+            asked = [target["expr"] for target in panel["targets"]]
+            self.assertEqual(len({"bytes" in expression for expression in asked}), 1, panel["title"])
 
     def promtool(self, *arguments):
         done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
@@ -140,8 +158,7 @@ class MonitoringTest(ProcessTest):
             return [rule for group in ask("rules")["groups"] for rule in group["rules"]]
 
         until("all rules were evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()))
-        names = re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text())
-        self.assertEqual([(rule["name"], rule["health"], rule["state"]) for rule in rules()], [(name, "ok", "inactive") for name in names])
+        self.assertEqual([(rule["name"], rule["health"], rule["state"]) for rule in rules()], [(name, "ok", "inactive") for name in ALERTS])
 
     def quietly(self, condition):
         try:

@@ -1,7 +1,13 @@
 """psd status, psd reload and psd stop: the daemon that they address, their timeouts, and the table."""
 
+import fcntl
 import json
+import os
+import re
 import signal
+import struct
+import subprocess
+import termios
 
 import processes
 
@@ -79,11 +85,100 @@ class Operator(processes.ProcessTest):
         self.assert_ends(whole)
         self.assertIn("has stopped", whole.out)
 
+    def test_a_stop_that_would_lose_the_model_is_refused(self):
+        daemon = self.daemon()
+        self.assert_ends(self.train(daemon.address, steps=2))
+        stop = self.start_psd("stop", "--server", daemon.address)
+        self.assert_fails(stop, "the end would lose model 'mlp': `durability` is none and `save` is empty", "psd export", "--discard")
+        self.assertEqual(stop.wait(), 1)
+        self.assertTrue(daemon.runs())
+        self.assert_ends(self.start_psd("stop", "--discard", "--server", daemon.address))
+        self.assert_ends(daemon)
+        saves = self.daemon(save=str(self.folder / "model.safetensors"))
+        self.assert_ends(self.train(saves.address, steps=2))
+        self.assert_ends(self.start_psd("stop", "--server", saves.address))
+        self.assert_ends(saves)
+
+    def test_nothing_listens_or_http_is_spoken_there(self):
+        nowhere = self.unix_address("nowhere.sock")
+        self.assert_fails(self.start_psd("status", "--server", nowhere),
+                          "is psd running? 'psd --config FILE' starts it, and --server names another address")
+        daemon = self.daemon(http='{"listen":["tcp://127.0.0.1:0"]}')
+        page = re.search(r"http://127\.0\.0\.1:(\d+)", daemon.err)[1]
+        self.assert_fails(self.start_psd("status", "--server", f"tcp://127.0.0.1:{page}", "--timeout", "60"), "HTTP is spoken there")
+
+    def test_a_dry_run_of_a_reload(self):
+        path = self.write("psd.json", json.dumps({"listen": [self.unix_address()], "optimizer": {"lr": 0.25}}))
+        daemon = processes.Daemon(self.folder, "dry", ["--config", str(path)])
+        self.processes.append(daemon)
+
+        def dry(**keys):
+            self.write("psd.json", json.dumps({"listen": [self.unix_address()], **keys}))
+            return self.start_psd("reload", "--dry-run", "--server", daemon.address)
+
+        would = dry(optimizer={"lr": 0.5})
+        self.assert_ends(would)
+        self.assertIn("optimizer.lr: 0.25 -> 0.5", would.out)
+        self.assert_fails(dry(optimizer={"lr": 0.5}, shards=3, threads=63), "shards: cannot change while the daemon runs", "threads: cannot change")
+        self.assertIn("lr=0.25", daemon.status()["optimizer"])
+
+    def on_terminal(self, *arguments, rows=24, columns=80, until=b"", **variables):
+        """What psd shows on a terminal of that size until it ends, by SIGTERM once it shows `until`."""
+        ours, theirs = os.openpty()
+        with open(ours, "rb", closefd=True) as shown:
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            process = subprocess.Popen([processes.PSD, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                                       env={**os.environ, "TERM": "xterm", **variables})
+            os.close(theirs)
+            text = b""
+            try:
+                while more := os.read(shown.fileno(), 4096):
+                    text += more
+                    if until and until in text:
+                        process.terminate()
+            except OSError:  # the process has closed the terminal
+                pass
+            process.wait(processes.WAIT_S)
+        return text.decode()
+
+    def test_top_fits_the_terminal(self):
+        daemon = self.daemon()
+        self.assert_ends(self.train(daemon.address, steps=2))
+        for columns in (80, 30):
+            shown = self.on_terminal("top", "--count", 1, "--server", daemon.address, columns=columns)
+            lines = re.sub(r"\x1b\[[0-9;]*[A-Z]", "", shown).splitlines()
+            self.assertLess(len(lines), 24)
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assertIn("psd 0.", lines[0])
+        self.assert_fails(self.start_psd("top", "--sort", "name", "--server", daemon.address), "--sort: 'name' is not a key; expected one of rank, step")
+
+    def test_colors_of_the_log(self):
+        for variables, colored in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)):
+            shown = self.on_terminal("--listen", "tcp://127.0.0.1:0", until=b"tcp://127.0.0.1:", **variables)
+            self.assertEqual("\x1b[3" in shown, colored, shown)
+
+    def test_the_doctor(self):
+        daemon = self.daemon()
+        sick = self.start_psd("doctor", "--listen", daemon.address, "--json")
+        self.assertEqual(sick.wait(), 1)
+        checks = {check["check"]: check for check in json.loads(sick.out)["checks"]}
+        self.assertEqual(checks[f"listen {daemon.address}"]["outcome"], "fail")
+        self.assertLessEqual({"memory", "descriptors", "clock", "huge pages", "shared memory"}, set(checks))
+        durability = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")})
+        well = self.start_psd("doctor", "--listen", self.unix_address("other.sock"), "--set", f"durability={durability}")
+        well.wait()
+        self.assertRegex(well.out, r"(ok|warn) +durability\.path: .* free, .*/s with sync")
+        self.assertFalse((self.folder / "other.sock").exists())
+        running = self.start_psd("doctor", "--server", daemon.address)
+        self.assert_ends(running)
+        self.assertIn("warn  durability: none", running.out)
+        self.assertRegex(running.out, r"descriptors: \d+ of \d+ open")
+
     def test_a_slow_stop_continues(self):
         daemon = self.daemon(limits__drain_ms=86_400_000)
         trainer = self.endless_trainer(daemon)
         trainer.signal(signal.SIGSTOP)  # so the daemon waits until it disconnects
-        process = self.start_psd("stop", "--server", daemon.address, "--timeout", "1")
+        process = self.start_psd("stop", "--discard", "--server", daemon.address, "--timeout", "1")
         self.assert_fails(process, "no answer within 1.0 s; the daemon continues with it, see its log")
         self.assertTrue(daemon.runs())
         trainer.kill()

@@ -1,5 +1,6 @@
 """The Debian packages that scripts/package makes of this build (PSD_BUILD_DIR): their metadata, and psd from them."""
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -94,6 +95,11 @@ class Package(processes.ProcessTest):
         self.assertLessEqual({"man/man1/psd.1.gz", "bash-completion/completions/psd", "zsh/vendor-completions/_psd",
                               "fish/vendor_completions.d/psd.fish"}, names)
         self.assertIn("doc/psd/examples/systemd/a.json", names)  # psd@.service names it
+        self.assertLessEqual({f"doc/psd/examples/monitoring/{name}" for name in ("alerts.yml", "grafana.json", "prometheus.yml")}, names)
+        self.assertIn("doc/psd/changelog.gz", names)
+        rules = (root / "usr/share/doc/psd/examples/monitoring/alerts.yml").read_text(encoding="utf-8")
+        self.assertTrue(re.search("runbook_url: docs/", rules))
+        self.assertGreater(len([name for name in names if name.startswith("doc/psd/docs/") and name.endswith(".md")]), 10)
         for example in (root / "usr/share/doc/psd/examples").glob("*.json"):
             if not example.name.endswith(".schema.json"):
                 self.assert_ends(self.start_psd("check", example))
@@ -110,6 +116,13 @@ class Package(processes.ProcessTest):
         saved = f"durability.path={self.folder / 'saved'}"
         daemon = processes.Daemon(self.folder, self._name("psd"), [*words, "--set", saved])
         self.processes.append(daemon)
+        server = re.search(r"^ENV PSD_SERVER=(\S+)$", text, re.MULTILINE)[1]
+        self.assertEqual(server, "tcp://localhost:" + re.search(r"^EXPOSE (\d+)$", text, re.MULTILINE)[1])
+        self.assertIn(f"tcp://*:{server.rpartition(':')[2]}", command_line["CMD"])
+        check = json.loads(re.search(r"^HEALTHCHECK .*CMD (\[.*\])$", text, re.MULTILINE)[1])
+        self.assertEqual(check[0], "psd")
+        self.assert_ends(self.start_psd(*check[1:], "--server", daemon.address.replace("*", "localhost")))
+        self.assertTrue(any(fnmatch.fnmatch(self.psd.name, source) for source in re.findall(r"^COPY (\S+)", text, re.MULTILINE)))
         self.assert_stops(daemon)
 
     def test_a_program_is_built_with_the_library_out_of_the_package(self):

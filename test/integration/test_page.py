@@ -1,28 +1,13 @@
-"""The page in a real headless browser during training: it shows the status, and clicks perform their actions.
-
-Needs Chromium with its driver (Debian: chromium, chromium-driver) and Python's selenium. PSD_SCREENSHOTS: a folder for
-screenshots.
-"""
+"""The page in a real headless browser during training: it shows the status, and clicks perform their actions."""
 
 import json
-import os
-import pathlib
 import re
-import shutil
 import signal
 import unittest
 
 import etcd
-from processes import Daemon, ProcessTest, main, until
-
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-    MISSING = "" if shutil.which("chromium") and shutil.which("chromedriver") else "chromium or chromedriver is missing"
-except ModuleNotFoundError:
-    MISSING = "Python's selenium is missing: scripts/setup --tests installs it"
+from page import By, PageTest
+from processes import Daemon, main, until
 
 try:
     import numpy as np
@@ -31,90 +16,14 @@ try:
 except ModuleNotFoundError:
     psd = None
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb",
-         "--disable-background-networking", "--disable-component-update", "--no-first-run")
 
-
-@unittest.skipIf(MISSING, MISSING)
-class PageTest(ProcessTest):
-    def browser(self, page, width=1280, height=1500, dark=False):
-        options = Options()
-        options.binary_location = shutil.which("chromium")
-        for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={self.folder / 'chromium'}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-        self.addCleanup(driver.quit)
-        driver.set_page_load_timeout(60)
-        if dark:
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
-        driver.get(page)
-        return driver
-
-    def text(self, driver, name):
-        return driver.execute_script("return document.getElementById(arguments[0]).innerText", name)
-
-    def level(self, driver):
-        return driver.find_element(By.ID, "state").get_attribute("data-level")
-
-    def click(self, driver, selector):
-        """Clicks, and confirms the dialog that follows."""
-        driver.execute_script("document.querySelector(arguments[0]).click()", selector)
-        until("it asks", lambda: driver.execute_script("return document.getElementById('dialog').open"))
-        driver.find_element(By.ID, "dialog-yes").click()
-
-    def requests_elsewhere(self, driver, page):
-        """The browser's requests to other servers than the daemon."""
-        for entry in driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            url = message.get("params", {}).get("request", {}).get("url", "")
-            if message["method"] == "Network.requestWillBeSent" and not url.startswith((page, "data:", "chrome://")):
-                yield url
-
-    def cells(self, driver, name):
-        """The texts of a table's cells, by rows, its header first."""
-        return driver.execute_script(
-            "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map(row => [...row.children].map(cell => cell.innerText))", name)
-
-    def column(self, driver, name, head):
-        heads, *rows = self.cells(driver, name)
-        return [row[heads.index(head)] for row in rows]
-
-    def formatted(self, driver, name, values):
-        """Numbers as formatted by a function of format.js."""
-        return driver.execute_async_script(
-            "const [name, values, done] = arguments; import('/format.js').then((format) => done(values.map(format[name])))", name, values)
-
-    def histograms(self, driver):
-        """For each trainer shown, by rank: the number of gradients in its bars, and the number of bars with a height."""
-        return driver.execute_script("""return [...document.querySelectorAll('#trainers .bars')].map(bars => [
-            bars.title.split("\\n").map(line => Number(line.split(": ")[1].replaceAll(",", ""))).reduce((one, other) => one + other, 0),
-            [...bars.children].filter(bar => bar.getBoundingClientRect().height > 1).length])""")
-
-    def picture(self, driver, name):
-        """Takes a screenshot once nothing moves: CSS transitions have ended, and the drawing is on the screen."""
-        driver.execute_async_script("""const done = arguments[0];
-            Promise.all(document.getAnimations().map(each => each.finished.catch(() => null)))
-              .then(() => requestAnimationFrame(() => requestAnimationFrame(() => done())))""")
-        if folder := os.environ.get("PSD_SCREENSHOTS"):
-            driver.save_screenshot(str(pathlib.Path(folder) / f"{name}.png"))
-
-    def complaints(self, driver):
-        return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-    def points(self, driver, chart):
-        return driver.execute_script(
-            "const c = Chart.getChart('chart-' + arguments[0]); return c.data.datasets.map(d => [d.label, d.data.length])", chart)
-
-    def step_shown(self, driver):
-        """The step shown for the first trainer."""
-        return int(driver.execute_script("return document.querySelector('#trainers tr:nth-child(2) td:nth-child(4)').innerText"))
-
+class ShownTest(PageTest):
     def test_what_it_shows(self):
         saved = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 3})
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=saved)
         driver = self.browser(daemon.page)
         until("it says what it waits for", lambda: "Waiting for a model" in self.text(driver, "state"))
+        self.assertIn("No trainers have joined", self.text(driver, "trainers-empty"))
         self.assertEqual(self.level(driver), "warn")
         trainers = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in (0, 1)]
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
@@ -132,15 +41,18 @@ class PageTest(ProcessTest):
         until("steps continue", lambda: self.step_shown(driver) > shown)
         before = min(trainer["step"] for trainer in daemon.status()["trainers"])
         until("the page has caught up", lambda: self.step_shown(driver) >= before)
-        until("a checkpoint is announced", lambda: "ago" in self.text(driver, "durability") and "checkpoint" in self.text(driver, "events"))
-        self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards .gauge")), len(daemon.status()["shards"]))
+        until("a checkpoint is announced", lambda: "ago" in self.text(driver, "durability") and "checkpoint 1" in self.text(driver, "event-kinds"))
+        self.assertEqual(len(self.cells(driver, "shards")) - 1, len(daemon.status()["shards"]))
         self.assertIn("joined", self.text(driver, "events"))
         self.picture(driver, "light")
         self.assertEqual(self.complaints(driver), [])
         self.assertEqual(list(self.requests_elsewhere(driver, daemon.page)), [])
         daemon.kill()
         until("it misses the daemon", lambda: self.level(driver) == "bad")
-        self.assertIn("No connection to the daemon", self.text(driver, "state"))
+        self.assertIn("No response from the daemon", self.text(driver, "state"))
+        for selector in ("[data-action=stop]", "#trainers button.danger"):
+            self.assertFalse(driver.find_element(By.CSS_SELECTOR, selector).is_enabled(), selector)
+        self.assertLess(float(driver.find_element(By.CSS_SELECTOR, "main > .card").value_of_css_property("opacity")), 0.6)
 
     @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
     def test_the_standby(self):
@@ -155,6 +67,9 @@ class PageTest(ProcessTest):
         until("both are shown", lambda: "in sync, " in self.text(driver, "daemons") and "standby" in self.text(driver, "daemons"))
         driver.get(standby.page)
         until("it says whose standby it is", lambda: f"this one, of {group['primary']}; " in self.text(driver, "durability"))
+        until("it says so first", lambda: self.level(driver) == "good" and "Standby of mlp" in self.text(driver, "state"))
+        self.assertIn(f"in sync with its primary {group['primary']}", self.text(driver, "state"))
+        self.assertEqual(self.text(driver, "trainers-empty"), "Trainers join at the primary.")
 
     def test_which_of_several_daemons_it_is(self):
         addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
@@ -176,12 +91,14 @@ class PageTest(ProcessTest):
         until("both serve, and count", lambda: self.text(driver, "daemons").count("serving") == 2 and "0/s" not in self.text(driver, "daemons").split())
         links = driver.execute_script("return [...document.querySelectorAll('#daemons a')].map(link => link.href)")
         self.assertEqual(links, [daemons[1].pages[0]])
-        # In one step: the page renews the list every second.
-        driver.execute_script("document.querySelector('#daemons a').click()")
+        driver.find_element(By.CSS_SELECTOR, "#daemons a").click()
         until("it is the other one's page", lambda: "partition 1 of 2" in self.text(driver, "where"))
         daemons[0].kill()
         until("it is away", lambda: "1 away" in self.text(driver, "daemons-count"))
-        until("it is said first", lambda: self.level(driver) == "warn" and f"away: daemon 0 at {addresses[0]}" in self.text(driver, "state"))
+        until("it is said first", lambda: self.level(driver) == "bad" and f"no response from daemon 0 at {addresses[0]}" in self.text(driver, "state"))
+        self.assertIn("Training stands still", self.text(driver, "state"))
+        self.assertEqual(self.column(driver, "trainers", "state"), ["waits for daemon 0"])
+        self.assertIn(f"rank 0 waits for daemon 0 at {addresses[0]}", self.text(driver, "waiting"))
 
     def test_what_it_does(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=json.dumps(
@@ -195,11 +112,11 @@ class PageTest(ProcessTest):
         until("it says so", lambda: "is complete" in self.text(driver, "toast"))
         self.assertGreaterEqual(daemon.status()["durability"]["checkpoints"], 1)
         driver.execute_script("document.querySelector('[data-action=stop]').click()")
-        until("it asks", lambda: driver.execute_script("return document.getElementById('dialog').open"))
+        until("it asks", lambda: self.dialog_open(driver))
         driver.find_element(By.CSS_SELECTOR, "#dialog [value=no]").click()
-        self.click(driver, "#trainers button")
+        self.click(driver, "#trainers button.danger")
         self.assertNotEqual(trainer.wait(), 0)
-        until("no trainer is shown", lambda: "No trainers yet" in self.text(driver, "trainers-empty"))
+        until("no trainer is shown", lambda: self.text(driver, "trainers-empty") == "All trainers have left.")
         self.assertTrue(daemon.runs())  # Cancel did not stop it
         self.click(driver, "[data-action=stop]")
         self.assert_ends(daemon)
@@ -221,6 +138,8 @@ class PageTest(ProcessTest):
             # The page adds to the data from before it was opened, and to data that arrives while it is open.
             for _ in range(2):
                 until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "loss")] == [True])
+                chosen = driver.execute_script("return [...document.querySelectorAll('#report option')].map(each => [each.value, each.selected])")
+                self.assertEqual(chosen, [[name, name == "loss"] for name in sorted((*names, "loss"))])
                 heads = self.cells(driver, "trainers")[0]
                 self.assertLessEqual({"constructor", "toString", "__proto__", "valueOf", "tokens/s", "loss"}, set(heads))
                 self.assertEqual(self.complaints(driver), [])
@@ -238,13 +157,12 @@ class PageTest(ProcessTest):
         driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
         until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "loss")] == [True, True])
-        self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards .strip span")), len(daemon.status()["shards"]))
+        self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards-strip span")), len(daemon.status()["shards"]))
         for scheme, ground in (("light", "rgb(244, 246, 250)"), ("dark", "rgb(13, 18, 27)")):
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            self.scheme(driver, scheme)
             until("it has the colours", lambda: driver.execute_script("return getComputedStyle(document.body).backgroundColor") == ground)
             for width in (380, 700, 1600):
-                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                       {"width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": False})
+                self.wide(driver, width)
                 until("the charts have the width", lambda: driver.execute_script(
                     "const c = document.querySelector('.plot'); return Math.abs(c.clientWidth - c.firstChild.clientWidth) < 2"))
                 wide = driver.execute_script("return document.documentElement.scrollWidth")
@@ -327,7 +245,8 @@ class PageTest(ProcessTest):
         self.assert_ends(trainer)
         daemon.until_status("it has left", lambda status: not status["trainers"])
         driver = self.browser(daemon.page)
-        until("no trainer is joined", lambda: "No trainers yet" in self.text(driver, "trainers-empty"))
+        until("no trainer is joined", lambda: self.text(driver, "trainers-empty") == "All trainers have left.")
+        self.assertIn("all trainers have left", self.text(driver, "state"))
         for seconds in (120, 600, 3600, 86400):
             driver.execute_script("document.querySelector('[data-range=\"' + arguments[0] + '\"]').click()", seconds)
             self.assertEqual([label for label, count in self.points(driver, "loss") if count > 0], ["rank 0"], seconds)

@@ -71,8 +71,19 @@ class Texts(processes.ProcessTest):
                 self.assertIn(words, text)
         if processes.TRAINER:
             text = run(processes.TRAINER, "train", "--help")
-            for title in ("Daemon:", "Transfer:", "Model and data:"):
-                self.assertIn(f"\n{title}\n", text)
+            titles = re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE)
+            self.assertEqual(titles[1:4], ["Daemon", "Model and data", "Length and steps"])
+            self.assertLess(titles.index("Membership"), titles.index("Transfer"))
+
+    def test_each_command_shows_an_example_of_itself(self):
+        for program in PROGRAMS:
+            for words in self.commands(program):
+                if words == ["completion"]:
+                    continue
+                with self.subTest(words=words):
+                    example = re.search(r"^Example: (.*)$", run(program, *words, "--help"), re.MULTILINE)
+                    self.assertIn(" ".join([pathlib.Path(program).name, *words]), example[1])
+                    self.assertNotIn("Exit status", run(program, *words, "--help"))
 
     def test_what_is_not_there(self):
         for program in PROGRAMS:
@@ -125,6 +136,7 @@ class Completion(processes.ProcessTest):
         self.assertIn("--role", offer(psd, "token", "new", "--r"))
         self.assertIn("fish", offer(psd, "completion", ""))
         self.assertIn("--json", offer(psd, "--config", "status", "status", "--j"), "a value is no command")
+        self.assertIn("staleness", offer(psd, "top", "--sort", ""))
         if processes.TRAINER:
             self.assertIn("mnist_cnn", offer(processes.TRAINER, "train", "--model", ""))
             self.assertIn("pushpull", offer(processes.TRAINER, "bench", "pu"))
@@ -143,6 +155,14 @@ class Completion(processes.ProcessTest):
         self.assertEqual(offer(processes.PSD, "--set", "limits.message_b"), ["limits.message_bytes="])
         self.assertEqual(offer(processes.PSD, "set", "limits.message_b"), [], "it cannot change while the daemon runs")
         self.assertEqual(offer(processes.PSD, "set", "limits.staged_b"), ["limits.staged_bytes="])
+        for words in (("--set",), ("set",), ("check", "--set")):
+            self.assertIn("adam", self.completed("bash", BASH, processes.PSD, *words, "optimizer.type", "=", "ad"))
+        if processes.TRAINER:
+            (self.folder / "mnist_here").mkdir()
+            self.write("mlp.pt", "")
+            self.assertCountEqual(offer(processes.TRAINER, "train", "--data", "mn"), ["mnist", "mnist_here"])
+            self.assertCountEqual(offer(processes.TRAINER, "train", "--model", "ml"), ["mlp", "mlp.pt"])
+            self.assertEqual(offer(processes.TRAINER, "train", "--data", "file"), [], "no data set is named so")
         self.write("mine.json", "{}")
         self.assertEqual(offer(processes.PSD, "--config", "mi"), ["mine.json"])
         self.assertEqual(offer(processes.PSD, "inspect", "mi"), ["mine.json"])
@@ -164,6 +184,7 @@ class Completion(processes.ProcessTest):
             return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
         self.check(offer)
+        self.assertIn("optimizer.type=adam", offer(processes.PSD, "--set", "optimizer.ty"))
 
 
 if __name__ == "__main__":

@@ -461,6 +461,9 @@ class PythonOptimizer(served_models.ServedTest):
             self.assert_refused("the pushes of trainers set it, such as those of rank 0", lambda: optimizer.client.set("optimizer.lr=0.5"))
             self.assertIn(f"-> {room}", optimizer.client.set(f"limits.staged_bytes={room}"))
             train(model, optimizer, steps=2)
+        optimizer.close()
+        with psd.Client(daemon.address) as client:
+            self.assert_refused("from 'adamw.*to 'sgd.*; the program of the first trainer chose it", lambda: client.set("optimizer.lr=0.5"))
 
     # --- What is refused ---------------------------------------------------------------------------------------
 

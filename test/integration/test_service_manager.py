@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 
+import certificates
 import processes
 
 FOLDER = processes.REPO / "configs/systemd"
@@ -179,8 +180,31 @@ class UnitFiles(processes.ProcessTest):
         lines = [line for line in template.splitlines() if not line.startswith("# ") or line in unit]
         different = [(mine, line) for mine, line in zip(unit.splitlines(), lines, strict=True) if mine != line]
         self.assertEqual([line for _, line in different], [
-            "Description=psd parameter server, %i", "ExecStart=/usr/bin/psd --config /etc/psd/%i.json", "StateDirectory=psd-%i",
-            "RuntimeDirectory=psd-%i"])
+            "Description=psd parameter server, %i", "ExecStart=/usr/bin/psd --config /etc/psd/%i.json", "LoadCredential=tokens:psd-%i.tokens",
+            "LoadCredential=certificate:psd-%i.crt", "LoadCredential=key:psd-%i.key", "StateDirectory=psd-%i", "RuntimeDirectory=psd-%i"])
+
+    def test_a_daemon_takes_the_credentials_that_its_unit_passes_on(self):
+        text = (FOLDER / "psd.service").read_text(encoding="utf-8")
+        comment = " ".join(re.findall(r"^# (.*)$", text, re.MULTILINE))
+        named = re.search(r'("auth": \{.*?\}) and ("tls": \{.*?\})', comment)
+        config = json.loads("{" + ", ".join(named.groups()) + "}")
+        paths = [config["auth"]["tokens"], *config["tls"].values()]
+        self.assertEqual([f"/run/credentials/%n/{name}" for name in re.findall(r"^LoadCredential=(\w+):", text, re.MULTILINE)], paths)
+        authority = certificates.Authority(self.folder, "ca")
+        for source, name in zip(authority.sign("server", "psd", "IP:127.0.0.1"), ("certificate", "key"), strict=True):
+            shutil.copy(source, self.folder / name)
+        tokens = self.folder / "tokens"
+        token = self.start_psd("token", "new", "--name", "ops", "--role", "admin", "--file", tokens)
+        self.assert_ends(token)
+        tokens.chmod(0o440)  # so does systemd's ACL appear
+        text = json.dumps(config).replace("/run/credentials/%n", str(self.folder))
+        arguments = ["--config", self.write("psd.json", text), "--listen", "tls://127.0.0.1:0"]
+        self.assert_fails(self.start_psd(*arguments), "chmod 600")
+        daemon = processes.Daemon(self.folder, self._name("psd"), arguments, environment={"CREDENTIALS_DIRECTORY": str(self.folder)})
+        self.processes.append(daemon)
+        self.assert_ends(self.start_psd("status", "--server", daemon.address, "--tls-ca", authority.path,
+                                        environment={"PSD_TOKEN": token.out.strip()}))
+        self.assert_stops(daemon)
 
     def test_their_configurations_are_right(self):
         for file, configuration, named, saved in (("psd.service", "psd.json", "/etc/psd/psd.json", "/var/lib/psd/saved"),

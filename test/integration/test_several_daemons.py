@@ -116,7 +116,7 @@ class SeveralDaemons(ProcessTest):
 
         following = self.start_psd("events", "--follow", "--server", other)
         until("it has the events of both", lambda: "daemon 0 " in following.out and "daemon 1 " in following.out)
-        stopped = self.psd("stop", "--server", other)
+        stopped = self.psd("stop", "--discard", "--server", other)
         self.assertEqual([line.split()[0] for line in stopped.splitlines()], self.addresses[::-1])
         for daemon in daemons:
             self.assert_ends(daemon)
@@ -201,7 +201,7 @@ class SeveralDaemons(ProcessTest):
         self.assertIn("daemon 1 of 2: ", top.stdout)
         self.assertIn(f"daemon 0 of 2: {daemons[0].address}", top.stdout)
         self.assertEqual(top.stdout.count("psd 0."), 1)
-        self.psd("stop", "--server", daemons[0].address, status=1)
+        self.psd("stop", "--discard", "--server", daemons[0].address, status=1)
         self.assert_ends(daemons[0])
 
     def test_a_folder_is_of_one_partition(self):

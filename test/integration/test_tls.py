@@ -12,6 +12,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 import unittest
 import urllib.parse
 
@@ -50,7 +51,7 @@ class Tls(TlsTest):
             self.assertEqual(daemon.counter("gradients"), 20)
             self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--transport", "shm")),
                               "memory is shared over Unix sockets only")
-        stopped = self.start_psd("stop", "--server", daemon.tls, environment={"PSD_TLS_CA": str(self.authority.path)})
+        stopped = self.start_psd("stop", "--discard", "--server", daemon.tls, environment={"PSD_TLS_CA": str(self.authority.path)})
         self.assert_ends(stopped)
         self.assert_ends(daemon)
 
@@ -74,6 +75,7 @@ class Tls(TlsTest):
     def test_a_certificate_that_is_about_to_expire_is_warned_of(self):
         daemon = self.tls_daemon()
         self.assertNotIn("expire", daemon.err)
+        self.assertGreater(daemon.status()["certificate_expiry_timestamp_seconds"], time.time() + 7 * 86400)
         self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=3)
         for times in (1, 2):  # even if nothing has changed
             self.assert_ends(self.start_psd("reload", "--server", daemon.address))

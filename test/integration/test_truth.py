@@ -202,7 +202,7 @@ class Experiments(TruthTest):
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=4 * processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("### Backup trainers", done.stdout)
-        self.assertEqual(len(re.findall(r"^\| 8 \+ [0124] \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9. …]+ \|$", done.stdout, re.MULTILINE)), 4,
+        self.assertEqual(len(re.findall(r"^\| 8 \+ [0124] \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.–]+ \|$", done.stdout, re.MULTILINE)), 4,
                          done.stdout)
         self.assertIn("- Confirmed: each backup trainer makes rounds shorter.", done.stdout)
         self.assertEqual(page.read_bytes(), before, "--quick has written to the page")

@@ -25,6 +25,9 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse_file('{"shrads": 4}', "wrong.json", "shrads", "did you mean 'shards'")
         self.refuse_file('{"policy": {"tpye": "locked"}}', "policy.tpye", "did you mean 'type'")
         self.refuse_file('{"optimizer": {"type": "sgd", "betas": [0.9, 0.99]}}', "optimizer.betas")
+        self.refuse(["--set", "lr=3"], "lr: unknown key; did you mean 'optimizer.lr'?")
+        self.refuse_file('{"policy": "hogwild"}', 'policy: must be an object, not "hogwild"; did you mean {"type": "hogwild"}?')
+        self.refuse(["--set", "policy=sycn"], 'did you mean {"type": "sync"}?')
 
     def test_types_and_ranges(self):
         self.refuse_file('{"shards": "four"}', "shards", "integer", '"four"')
@@ -125,6 +128,13 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["serve"], "'serve': no such command; omit it, as in 'psd --config FILE'")
         self.refuse(["serve", "--config", "psd.json"], "'serve': no such command; omit it, as in 'psd --config FILE'")
         self.refuse(["nothing"], "'nothing': no such command; see psd --help")
+        self.refuse(["trainer", "evict", "--server", "x"], "'evict': no such command of psd trainer, which has: remove")
+        self.refuse(["version"], "'version': no such command; did you mean --version?")
+        for flag in ("-v", "-V"):
+            self.refuse([flag], f"{flag}: no such option; did you mean --version?")
+        file = self.write("mine.json", "{}")
+        self.refuse([file], f"'{file}': no such command; did you mean 'psd --config {file}'?")
+        self.refuse(["status", "tcp://h:1"], "'tcp://h:1' is not expected; did you mean 'psd status --server tcp://h:1'?")
         self.refuse(["check", "one.json", "two.json"], "'two.json' is not expected; see psd check --help")
 
     def test_flags_of_the_daemon_before_another_command(self):

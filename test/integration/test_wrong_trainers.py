@@ -125,7 +125,7 @@ class WrongData(processes.ProcessTest):
         self.assert_fails(self.train(self.unix_address("none.sock"), data=str(self.folder)), self.NAMES[0] + ".gz")
 
     def test_folders_and_names(self):
-        for data, words in (("no/such/folder", "neither a folder nor a known data set"), ("synthetic:0", "synthetic:0"),
+        for data, words in (("no/such/folder", "'no/such/folder': no such file, folder or data set"), ("synthetic:0", "synthetic:0"),
                             ("cifar:10", "cifar:10")):
             self.assert_fails(self.train(self.unix_address("none.sock"), data=data), "--data", words)
 

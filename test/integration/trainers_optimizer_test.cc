@@ -49,6 +49,7 @@ TEST_CASE("the first trainer's optimizer trains the model, and others need the s
   const auto first = joined(server.address(), R"({"type": "sgd", "lr": 0.5, "momentum": 0.9})");
   PSD_REQUIRE_OK(first);
   CHECK(server.status()["optimizer"] == "sgd lr=0.5 momentum=0.9");
+  CHECK(server.status()["learning_rates"] == Json{{{"group", "others"}, {"rate", 0.5}}});
   for (const char* const same : {"", R"({"type": "sgd", "lr": 0.1, "momentum": 0.5})"}) {
     const auto second = joined(server.address(), same, 1);
     PSD_REQUIRE_OK(second);

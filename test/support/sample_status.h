@@ -68,6 +68,9 @@ inline DaemonStatus sampleStatus() {
                        .checkpointPauseMaxSeconds = 0.0005,
                        .checkpointCopyBytes = 2'400'000,
                        .log = {{.records = 400, .writtenBytes = 1'920'000, .syncs = 90}}};
+  status.learningRates = {{.group = "others", .rate = 0.03}};
+  status.disks = {{.path = "saved", .freeBytes = 1'000'000'000, .sizeBytes = 2'000'000'000}};
+  status.certificateExpirySeconds = 1'900'000'000;
   status.gradientsPerSecond = 12.3;
   DaemonMetrics counters;
   counters.gradients.add(189);

@@ -130,6 +130,9 @@ void addServerFlags(CLI::App& app, RawFlags& flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   addCredentialFlags(app, flags.credentials);
+}
+
+void addTransportFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--transport", flags.transport,
                  "transport of values. auto: shared memory, of the host or of CUDA devices, where the daemon "
                  "offers it; rpc: messages only; shm: shared memory for pulls and pushes, or fail")
@@ -142,7 +145,7 @@ void addServerFlags(CLI::App& app, RawFlags& flags) {
 
 void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   addServerFlags(app, flags);
-  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
+  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon; 0: one attempt")
       ->type_name("SECONDS")
       ->capture_default_str();
 }
@@ -151,6 +154,12 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
   addConnectionFlags(app, flags);
   app.add_option("--model", flags.model, modelHelp())->type_name("MODEL")->capture_default_str();
   app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
+  app.add_option("--seed", flags.seed, "seed of initial values, order of samples, dropout and synthetic data")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void addMachineFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--device", flags.device,
                  "auto | cpu | cuda:N; auto: a GPU if available [LOCAL_RANK, else the rank]")
       ->type_name("DEVICE")
@@ -165,9 +174,7 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
                  "CPU threads for computation; default: the cores, divided by the number of trainers on this "
                  "machine [LOCAL_WORLD_SIZE, else the world size]")
       ->type_name("N");
-  app.add_option("--seed", flags.seed, "seed of initial values, order of samples, dropout and synthetic data")
-      ->type_name("N")
-      ->capture_default_str();
+  addTransportFlags(app, flags);
 }
 
 std::string parameterCodecHelp() { return joined(parameterCodecNames(), ", "); }
@@ -226,12 +233,38 @@ Status checkExecuteFlags(const CLI::App& app) {
 }
 
 void addTrainFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
+  app.add_option("--steps", flags.steps, "steps of this trainer, in place of --epochs")->type_name("N");
+  app.add_option(
+         "--batch-size", flags.batchSize,
+         "samples per step of one trainer; auto[:N], with --data-plan dynamic: chosen by the daemon so "
+         "that steps take equally long on all trainers, on average N (32)")
+      ->type_name("N")
+      ->capture_default_str();
+  addOverlapFlags(app, flags);
+  app.add_option("--data-plan", flags.dataPlan,
+                 "static: each rank has a fixed share of every epoch; dynamic: the daemon assigns samples")
+      ->type_name("PLAN")
+      ->capture_default_str();
+  app.add_option(
+         "--init", flags.init,
+         "initial values, by tensor name, if the model is not initialized yet: a .safetensors file, else "
+         "a file of torch.jit.save; default: drawn with --seed")
+      ->type_name("FILE");
+  app.add_flag(
+      "--accept-lost-rows", flags.acceptLostRows,
+      "if a restarted daemon has lost the rows of embedding tables, continue with initial rows instead "
+      "of failing");
   app.add_option("--rank", flags.rank,
                  "rank of this trainer, from 0; auto: the lowest free rank [RANK, SLURM_PROCID, else 0]")
       ->type_name("N");
   app.add_option("--world-size", flags.worldSize,
                  "number of trainers [WORLD_SIZE, SLURM_NTASKS, else 1; with --rank auto the daemon's]")
       ->type_name("N");
+  app.add_option("--retry-timeout", flags.retryTimeout,
+                 "how long to try to reconnect when the connection breaks; 0: no retry")
+      ->type_name("SECONDS")
+      ->capture_default_str();
   app.add_option("--execute", flags.execute,
                  "let the psd-executor at this address, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, "
                  "compute the passes over its daemon's parameters; this process has data and loss")
@@ -247,35 +280,9 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
          "under policy allreduce: host name or address at which the other trainers reach this machine; "
          "default: all trainers are on this machine")
       ->type_name("HOST");
-  app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
-  app.add_option("--steps", flags.steps, "steps of this trainer, in place of --epochs")->type_name("N");
-  app.add_option(
-         "--batch-size", flags.batchSize,
-         "samples per step of one trainer; auto[:N], with --data-plan dynamic: chosen by the daemon so "
-         "that steps take equally long on all trainers, on average N (32)")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--retry-timeout", flags.retryTimeout,
-                 "how long to try to reconnect when the connection breaks; 0: no retry")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  app.add_flag(
-      "--accept-lost-rows", flags.acceptLostRows,
-      "if a restarted daemon has lost the rows of embedding tables, continue with initial rows instead "
-      "of failing");
-  app.add_option("--data-plan", flags.dataPlan,
-                 "static: each rank has a fixed share of every epoch; dynamic: the daemon assigns samples")
-      ->type_name("PLAN")
-      ->capture_default_str();
-  addOverlapFlags(app, flags);
   addConnectionsFlag(app, flags);
   addSliceFlags(app, flags);
   addCodecFlags(app, flags);
-  app.add_option(
-         "--init", flags.init,
-         "initial values, by tensor name, if the model is not initialized yet: a .safetensors file, else "
-         "a file of torch.jit.save; default: drawn with --seed")
-      ->type_name("FILE");
   app.add_option("--metrics", flags.metrics, "append one JSON line per step to FILE")->type_name("FILE");
   app.add_option("--tensorboard", flags.tensorboard, "write events for TensorBoard to DIR/rank-N")
       ->type_name("DIR");

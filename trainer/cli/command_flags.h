@@ -39,10 +39,12 @@ std::string operationHelp();
 std::string parameterCodecHelp();
 
 /// The add…Flags() functions register flags with CLI11, which writes their texts to `flags`; `flags` outlives
-/// the app.
+/// the app. Help shows them in this order.
 void addCommonFlags(CLI::App& app, RawFlags& flags);      // for the commands that compute
 void addServerFlags(CLI::App& app, RawFlags& flags);      // for bridge; included in the next one
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // for bench; included in addCommonFlags()
+void addMachineFlags(CLI::App& app, RawFlags& flags);     // for the commands that compute, at the end
+void addTransportFlags(CLI::App& app, RawFlags& flags);   // for all at the end; included in addMachineFlags()
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addSimulateFlags(CLI::App& app, RawFlags& flags);
 void addBridgeFlags(CLI::App& app, RawFlags& flags);

@@ -99,7 +99,7 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
   client.tls = std::move(credentials.tls);
   PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(client.connectTimeout, readMilliseconds({"--connect-timeout", flags.connectTimeout},
-                                                               kConnectTimeoutSecondsMax));
+                                                               kConnectTimeoutSecondsMax, Zero::allowed));
   PSD_ASSIGN_OR_RETURN(client.codec, readCodec("--codec", flags.codec, false));
   PSD_ASSIGN_OR_RETURN(client.pullCodec, readCodec("--pull-codec", flags.pullCodec, true));
   PSD_RETURN_IF_ERROR(checkShared(client));
@@ -455,17 +455,18 @@ constexpr const char* kTrainerExamples =
 
 const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
-     {"--server", "--local", "--execute", "--connect-timeout", "--retry-timeout", "--token-file",
-      "--local-token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
+     {"--server", "--local", "--connect-timeout", "--retry-timeout", "--token-file", "--local-token-file",
+      "--tls-ca", "--tls-cert", "--tls-key"}},
+    {"Model and data",
+     {"--model", "--data", "--data-plan", "--dtype", "--init", "--seed", "--accept-lost-rows"}},
+    {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--inflight", "--prefetch"}},
     {"Membership",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
-    {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--accept-lost-rows"}},
-    {"Length and steps",
-     {"--epochs", "--steps", "--time", "--batch-size", "--micro-batches", "--inflight", "--prefetch"}},
+    {"This machine", {"--device", "--threads", "--state"}},
+    {"Remote execution", {"--execute", "--micro-batches"}},
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--allreduce-host", "--chunk",
       "--window"}},
-    {"This machine", {"--device", "--threads", "--state"}},
     {"Output", {"--every", "--score-every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
 
 template <class Range, class Name>
@@ -475,21 +476,28 @@ std::vector<std::string> namesOf(const Range& range, const Name& name) {
   return names;
 }
 
+/// The data sets that have a name to type.
+std::vector<std::string> dataNames() {
+  std::vector<std::string> names =
+      namesOf(datasetList(), [](const DatasetEntry& entry) { return entry.name; });
+  std::erase(names, "files");  // read by the names of the files
+  return names;
+}
+
 CompletionWords completionWords() {
   const auto itself = [](std::string_view name) { return name; };
   auto operations = namesOf(benchOperations(), [](const auto& entry) { return entry.name; });
   operations.insert(operations.end(), {std::string(kTrainOperation), std::string(kRowsOperation)});
-  return {
-      .ofOption = {{"--model", namesOf(modelList(), [](const ModelEntry& entry) { return entry.name; })},
-                   {"--data", namesOf(datasetList(), [](const DatasetEntry& entry) { return entry.name; })},
-                   {"--codec", namesOf(codecNames(), itself)},
-                   {"--pull-codec", namesOf(parameterCodecNames(), itself)},
-                   {"--transport", {"auto", "rpc", "shm"}},
-                   {"--schedule", {"round_robin", "seed:1", "straggler"}},
-                   {"--device", {"auto", "cpu", "cuda:0"}},
-                   {"--data-plan", {"static", "dynamic"}},
-                   {"--log-level", namesOf(kLogLevels, itself)},
-                   {"operation", operations}}};
+  return {.ofOption = {{"--model", namesOf(modelList(), [](const ModelEntry& entry) { return entry.name; })},
+                       {"--data", dataNames()},
+                       {"--codec", namesOf(codecNames(), itself)},
+                       {"--pull-codec", namesOf(parameterCodecNames(), itself)},
+                       {"--transport", {"auto", "rpc", "shm"}},
+                       {"--schedule", {"round_robin", "seed:1", "straggler"}},
+                       {"--device", {"auto", "cpu", "cuda:0"}},
+                       {"--data-plan", {"static", "dynamic"}},
+                       {"--log-level", namesOf(kLogLevels, itself)},
+                       {"operation", operations}}};
 }
 
 constexpr std::string_view kAbsentHint = "this build (PSD_LEAN) lacks it; build the preset release";
@@ -519,23 +527,28 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App* train = app.add_subcommand("train", "pull, compute gradients, push, until done");
   addCommonFlags(*train, flags);
   addTrainFlags(*train, flags);
+  addMachineFlags(*train, flags);
   CLI::App* eval = app.add_subcommand("eval", "score the daemon's model, once or while others train it");
   addCommonFlags(*eval, flags);
   addEvalFlags(*eval, flags);
+  addMachineFlags(*eval, flags);
   CLI::App* simulate = app.add_subcommand(
       "simulate", "train with many virtual trainers in this process, in a deterministic order");
   addCommonFlags(*simulate, flags);
   addSimulateFlags(*simulate, flags);
+  addMachineFlags(*simulate, flags);
   CLI::App* bridge = app.add_subcommand(
       "bridge",
       "average this machine's daemon with those of other machines, through a daemon with a policy of "
       "local steps");
   addServerFlags(*bridge, flags);
   addBridgeFlags(*bridge, flags);
+  addTransportFlags(*bridge, flags);
   CLI::App* bench = app.add_subcommand(
       "bench", "measure a running daemon that holds no other model; restart the daemon afterwards to train");
   addConnectionFlags(*bench, flags);
   addBenchFlags(*bench, flags);
+  addTransportFlags(*bench, flags);
   app.footer(kTrainerExamples);
   train->footer("Example: psd-trainer train --data synthetic --model mlp");
   eval->footer("Example: psd-trainer eval --data synthetic --model mlp");

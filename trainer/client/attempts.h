@@ -27,6 +27,11 @@ inline std::chrono::milliseconds timeUntil(std::chrono::steady_clock::time_point
   return std::max(remainingUntil(deadline), std::chrono::milliseconds(1));
 }
 
+/// A timeout of ClientOptions::connectTimeout, or that of the only attempt.
+inline std::chrono::milliseconds firstTimeout(std::chrono::milliseconds timeout) {
+  return timeout.count() == 0 ? kAttemptTimeout : timeout;
+}
+
 /// isLost() for an attempt to connect, which may also time out.
 inline bool isUnreachable(const Error& error) {
   return isLost(error) || error.code == ErrorCode::deadlineExceeded;

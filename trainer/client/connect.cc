@@ -8,6 +8,7 @@
 
 #include "common/os/random_id.h"
 #include "common/text/text.h"
+#include "trainer/client/attempts.h"
 #include "trainer/client/moving_client.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
@@ -96,7 +97,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
 /// Connects to the daemons that serve the model: `options` names one of them, or one from which it has moved.
 /// On return `options` names where the model is.
 Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options, ClientLock& lock) {
-  const auto until = Clock::now() + options.connectTimeout;
+  const auto until = Clock::now() + firstTimeout(options.connectTimeout);
   for (size_t moves = 0;; moves++) {
     const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
     PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, timeout));
@@ -141,8 +142,8 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
     if (client.ok()) *at = there.servers;
     return client;
   };
-  return std::unique_ptr<Client>(
-      std::make_unique<MovingClient>(lock, std::move(first), elsewhere, own.connectTimeout, own.onEvent));
+  return std::unique_ptr<Client>(std::make_unique<MovingClient>(
+      lock, std::move(first), elsewhere, firstTimeout(own.connectTimeout), own.onEvent));
 }
 
 }  // namespace psd

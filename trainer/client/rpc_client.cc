@@ -143,7 +143,7 @@ Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
     }
     if (tried >= options_.servers.size()) return observed.error();
     session_.startWithNextServer();
-    PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
+    PSD_RETURN_IF_ERROR(session_.connect(firstTimeout(options_.connectTimeout)));
   }
   return session_.info();
 }
@@ -363,7 +363,7 @@ Result<std::vector<std::string>> RpcClient::ask(
       const ClientLock::Alone alone(lock_);
       PSD_RETURN_IF_ERROR(alone.status());
       session_.startWithNextServer();
-      PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
+      PSD_RETURN_IF_ERROR(session_.connect(firstTimeout(options_.connectTimeout)));
     } else {
       return answer.error();
     }
@@ -418,11 +418,11 @@ Status RpcClient::leave() {
 }
 
 Status RpcClient::connect(milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point deadline = Clock::now() + firstTimeout(timeout);
   const Clock::time_point longWait = Clock::now() + kLongConnect;
   for (Backoff backoff(session_.incarnation());;) {
     Status status = session_.connect(timeUntil(deadline));
-    if (status.ok() || !shouldReconnect(status.error())) return status;
+    if (status.ok() || timeout.count() == 0 || !shouldReconnect(status.error())) return status;
     if (Clock::now() >= longWait) {
       lock_.outside([&] {
         reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
@@ -477,7 +477,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const char* const how = !session_.hasTrainer() ? "reads continue"
                           : session_.info().initializedModel
-                              ? "the daemon had no model, this trainer sent its newest parameters"
+                              ? "the daemon had no model, this trainer sent its parameters"
                           : session_.resumed() ? "the session continues"
                                                : "a new session";
   notices_.tell(ClientEvent::What::back,

@@ -63,10 +63,6 @@ constexpr DatasetEntry kDatasets[] = {
     {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };
 
-std::string usage() {
-  return joined(kDatasets, "; or ", [](const DatasetEntry& entry) { return entry.usage; });
-}
-
 }  // namespace
 
 std::span<const DatasetEntry> datasetList() { return kDatasets; }
@@ -84,8 +80,13 @@ Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split spli
   }
   if (hasFileSuffix(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);
   if (!std::filesystem::exists(data, ignored)) {
+    std::vector<std::string_view> names;
+    for (const DatasetEntry& entry : kDatasets) names.push_back(entry.name);
+    const std::string_view near = nearest(name, names);
     return Error{ErrorCode::invalidArgument,
-                 "'" + data + "' is neither a folder nor a known data set; expected " + usage()};
+                 "'" + data + "': no such file, folder or data set; " +
+                     (near.empty() ? "'psd-trainer help train' lists the data sets"
+                                   : "did you mean " + std::string(near) + "?")};
   }
   return openMnist(data, split);
 }

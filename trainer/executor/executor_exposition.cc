@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/http/metric_writer.h"
+#include "common/http/process_metrics.h"
 #include "common/log/log.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
@@ -124,6 +125,7 @@ std::string exposition(const ExecutorStatus& status) {
   writeExecutor(out, status);
   writeCalls(out, status);
   writeTrainers(out, status);
+  writeProcessMetrics(out);
   return out.text();
 }
 

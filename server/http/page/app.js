@@ -1,28 +1,18 @@
-// Page logic: follows the daemon's event stream, keeps its state, renders it, and sends the user's actions.
+// Page logic: follows the daemon's event stream, keeps its state, and has it rendered.
+import { at } from "/dom.js";
 import { Charts } from "/charts.js";
-import { show } from "/view.js";
+import { levelOf, showEvents, shownEvents } from "/events.js";
+import { act, confirmed, fetched, headers, isAdmin, signIn, signOut } from "/session.js";
+import { show, showState } from "/view.js";
 
 const kSecondsKept = 600;  // as in the daemon
+const kRecentSeconds = 15;  // no less than rates are averaged over
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
-const at = (id) => document.getElementById(id);
-const state = { status: null, point: null, events: [], daemons: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, receivedAt: 0 };
-let charts = null;
-
-// The token of this tab, if the daemon requires one.
-const headers = () => {
-  const token = sessionStorage.getItem("token");
-  return token ? { Authorization: `Bearer ${token}` } : {};
-};
-
-async function fetched(path) {
-  const answer = await fetch(path, { headers: headers(), cache: "no-store" });
-  if (answer.status === 401 || answer.status === 403) {
-    sessionStorage.setItem("token", prompt("This daemon requires a reader's or administrator's token:") ?? "");
-  }
-  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
-  return answer.json();
-}
+const kStaleSeconds = 5;
+const state = { feed: null, status: null, events: [], daemons: [], config: null, configOf: 0,
+                history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, receivedAt: 0, broken: false, signedOut: false };
+const charts = new Charts(at("charts"), draw);
 
 /// RFC 7396.
 function patched(target, patch) {
@@ -51,6 +41,11 @@ function addReports(time) {
   }
 }
 
+function received() {
+  state.receivedAt = performance.now();
+  state.broken = state.signedOut = false;
+}
+
 /// Applies a tick's document, whole or delta.
 function take(kind, data) {
   state.feed = kind === "whole" ? data : patched(state.feed, data);
@@ -58,31 +53,45 @@ function take(kind, data) {
   state.status = status;
   state.events = events ?? [];
   state.daemons = daemons ?? [];
-  state.receivedAt = performance.now();
-  if (point && point[0] !== state.newest) {
-    state.newest = point[0];
-    state.history.seconds.push(point);
-    if (state.history.seconds.length > kSecondsKept) state.history.seconds.shift();
-    takePoint(point);
+  received();
+  const seconds = state.history.seconds;
+  if (point && point[0] > (seconds.at(-1)?.[0] ?? 0)) {
+    seconds.push(point);
+    if (seconds.length > kSecondsKept) seconds.shift();
   }
   addReports(time);
   draw();
+  readConfig();
   if (performance.now() - state.historyRead < kHistoryMs) return;
   state.historyRead = performance.now();
   readHistory().then(draw, (error) => console.debug("no history", error));
 }
 
-function takePoint(point) {
-  if (point) state.point = Object.fromEntries(state.history.series.map((name, index) => [name, point[index + 1]]));
+/// Reads the configuration, and again after each event that may have changed it.
+function readConfig() {
+  const newest = state.events.findLast((event) => ["reload", "primary", "serving"].includes(event.kind))?.number ?? 0;
+  if (!isAdmin() || (state.config && state.configOf === newest)) return;
+  state.configOf = newest;
+  fetched("/api/config.json").then((config) => { state.config = config; draw(); }, (error) => console.debug("no configuration", error));
+}
+
+/// The newest points of the history, by series.
+function recent() {
+  const { series, seconds } = state.history;
+  return seconds.slice(-kRecentSeconds).map((point) => ({ time: point[0], ...Object.fromEntries(series.map((name, index) => [name, point[index + 1]])) }));
 }
 
 function draw() {
   if (!state.status) return;
-  show(state.status, state.point, state.events, state.daemons, (performance.now() - state.receivedAt) / 1000, actions);
-  charts?.draw(state.history);
+  const silentSeconds = (performance.now() - state.receivedAt) / 1000;
+  const stale = state.broken || state.signedOut || silentSeconds > kStaleSeconds;
+  show({ ...state, recent: recent(), silentSeconds, stale }, isAdmin() ? remove : null);
+  showEvents(state.events, draw);
+  charts.draw(state.history, shownEvents(state.events).map((event) => ({ time: event.time, text: `${event.kind}: ${event.text}`, level: levelOf(event) })));
+  if (state.signedOut) showSignedOut();
 }
 
-/// Reloads the daemon's history: its minutes advance, and it thins out long series of losses.
+/// Reloads the daemon's history: its minutes advance, and it thins out long series of reports.
 async function readHistory() {
   const { reports, ...rest } = await fetched("/api/history.json");
   // Names come from trainers and may collide with an object's own properties, hence Map.
@@ -90,8 +99,8 @@ async function readHistory() {
 }
 
 /// Reads the stream of events until it ends.
-async function follow() {
-  const answer = await fetch("/api/events", { headers: headers(), cache: "no-store" });
+async function follow(signal) {
+  const answer = await fetch("/api/events", { headers: headers(), cache: "no-store", signal });
   if (!answer.ok) throw new Error(`/api/events: ${answer.status}`);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = "";;) {
@@ -105,81 +114,56 @@ async function follow() {
   }
 }
 
+function showSignedOut() {
+  showState("unknown", "Not signed in", "this daemon requires a token");
+}
+
 async function run() {
   for (;;) {
+    const ended = new AbortController();
     try {
+      await signIn(() => {
+        state.signedOut = true;
+        state.config = null;
+        showSignedOut();
+        draw();
+      }, () => ended.abort());
       await readHistory();
-      const status = await fetched("/api/status.json");
-      state.status = status;
-      state.receivedAt = performance.now();
-      takePoint(state.history.seconds.at(-1));
+      state.status = await fetched("/api/status.json");
+      received();
       draw();
-      await follow();
+      await follow(ended.signal);
     } catch (error) {
       console.debug("no connection to the daemon", error);
+      state.broken = error instanceof TypeError;
+      draw();
     }
-    await new Promise((resolve) => setTimeout(resolve, kRetryMs));
+    if (!ended.signal.aborted) await new Promise((resolve) => setTimeout(resolve, kRetryMs));
   }
 }
 
-function toast(text, level = "") {
-  const place = at("toast");
-  place.textContent = text;
-  place.dataset.level = level;
-  place.hidden = false;
-  clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => { place.hidden = true; }, 6000);
-}
-
-function confirmed(title, text, yes) {
-  at("dialog-title").textContent = title;
-  at("dialog-text").textContent = text;
-  at("dialog-yes").textContent = yes;
-  const dialog = at("dialog");
-  return new Promise((resolve) => {
-    dialog.oncancel = () => resolve(false);
-    dialog.onsubmit = (event) => resolve(event.submitter.value === "yes");
-    dialog.showModal();
-  });
-}
-
-async function act(name, body = {}) {
-  try {
-    const answer = await fetch(`/api/${name}`, { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) });
-    const type = answer.headers.get("Content-Type") ?? "";
-    const said = type.startsWith("application/json") ? await answer.json() : { error: await answer.text() };
-    toast(said.message ?? said.error, answer.ok ? "" : "bad");
-  } catch (error) {
-    toast(`${name}: ${error.message}`, "bad");
-  }
+async function remove(trainer) {
+  const text = `Process ${trainer.pid} on ${trainer.host} is evicted and may not join again. Another process may take the rank.`;
+  if (await confirmed({ title: `Remove the trainer of rank ${trainer.rank}?`, text, yes: "Remove", danger: true })) act("remove", { rank: trainer.rank });
 }
 
 const asks = {
-  reload: ["Reload the configuration?", "Changes in the file that can be applied at run time take effect for all trainers immediately.", "Reload"],
-  checkpoint: ["Write a checkpoint now?", "Training continues while it is written.", "Checkpoint"],
-  stop: ["Stop the daemon?", "The run ends for all trainers. The model is saved as configured.", "Stop"],
-};
-const actions = {
-  async remove(trainer) {
-    const text = `Process ${trainer.pid} on ${trainer.host} is evicted and may not join again. Another process may take the rank.`;
-    if (await confirmed(`Remove the trainer of rank ${trainer.rank}?`, text, "Remove")) act("remove", { rank: trainer.rank });
+  reload: () => ({ title: "Reload the configuration?", text: "Changes in the file that can be applied at run time take effect for all trainers immediately.", yes: "Reload" }),
+  checkpoint: () => ({ title: "Write a checkpoint now?", text: "Training continues while it is written.", yes: "Checkpoint" }),
+  stop: () => {
+    const kept = state.status.durability.type !== "none" || state.config?.config.save;
+    return { title: "Stop the daemon?", text: kept ? "The run ends for all trainers. The model is saved as configured." : "The run ends for all trainers.", yes: "Stop", danger: true,
+             warning: kept ? "" : "Nothing of the model is kept: durability.type is none, and save is empty." };
   },
 };
 
 for (const button of document.querySelectorAll("[data-action]")) {
   button.addEventListener("click", async () => {
     const name = button.dataset.action;
-    if (await confirmed(...asks[name])) act(name);
+    if (await confirmed(asks[name]())) act(name);
   });
 }
-for (const button of document.querySelectorAll("[data-range]")) {
-  button.addEventListener("click", () => {
-    for (const other of document.querySelectorAll("[data-range]")) other.setAttribute("aria-pressed", String(other === button));
-    if (charts) charts.range = Number(button.dataset.range);
-    draw();
-  });
-}
-charts = new Charts(at("charts"));
+at("sign-out").addEventListener("click", signOut);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-setInterval(() => { if (state.status && performance.now() - state.receivedAt > 5000) draw(); }, 1000);
+setInterval(() => { if (performance.now() - state.receivedAt > kStaleSeconds * 1000 || state.broken) draw(); }, 1000);
 run();

@@ -33,4 +33,10 @@ export function clock(unixSeconds, withSeconds = true) {
   return `${two(time.getHours())}:${two(time.getMinutes())}` + (withSeconds ? `:${two(time.getSeconds())}` : "");
 }
 
+/// A time in ISO 8601, in the browser's zone: "11-28 14:03:07".
+export function localTime(text) {
+  const time = new Date(text), two = (n) => String(n).padStart(2, "0");
+  return `${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock(time.getTime() / 1000)}`;
+}
+
 export function plural(count, one, many) { return `${count} ${count === 1 ? one : many ?? one + "s"}`; }

@@ -53,7 +53,7 @@ struct ClientOptions {
   /// Credential that identifies this program to the daemon; empty: none. A secret. See readCredentials().
   std::string token;
   TlsFiles tls;  ///< for servers at tls://
-  /// Total time for which connect() retries while no daemon answers.
+  /// Total time for which connect() retries while no daemon answers; 0: one attempt.
   std::chrono::milliseconds connectTimeout{30'000};
   /// Time without any bytes from the daemon after which it counts as lost. For a joined trainer the daemon's
   /// lease replaces it.

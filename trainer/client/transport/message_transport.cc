@@ -8,6 +8,11 @@
 #include "trainer/client/transport/push_calls.h"
 
 namespace psd {
+namespace {
+
+constexpr size_t kSparseBytesMin = 4096;  // in smaller slices the message costs more than its zeros
+
+}  // namespace
 
 MessageTransport::MessageTransport(DaemonConnection& connection) : connection_(connection) {
   connection.setPlacer(
@@ -58,7 +63,7 @@ kj::Promise<SlicePushed> MessageTransport::pushBytes(const PushRequest& push, co
 
 std::optional<SparseCodec::Encoded> MessageTransport::nonZerosOf(const Slice& slice,
                                                                  std::span<const std::byte> bytes) const {
-  if (!pushesNonZeros_) return {};
+  if (!pushesNonZeros_ || bytes.size() < kSparseBytesMin) return {};
   const uint64_t mostBytes = bytes.size() / 2;
   const auto encode = [&](std::span<const float> values) {
     return SparseCodec::encodeNonZeros(values, mostBytes);

@@ -1,5 +1,6 @@
 #include "common/log/log.h"
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -268,8 +269,8 @@ TEST_CASE("lines have the journal's priority if standard error is connected to i
   const auto lines = linesOf(error.path);
   REQUIRE(lines.size() == 4);
   for (size_t i = 0; i < lines.size(); i++) {
-    const std::string priority = "<" + std::string(1, "3467"[i]) + ">";
-    CHECK((lines[i].substr(0, 3) == priority) == journal);
+    const std::string line = std::array{"<3>error e", "<4>warn  w", "<6>info  i", "<7>debug d"}[i];
+    CHECK((lines[i] == line) == journal);  // the journal has the time
   }
 }
 

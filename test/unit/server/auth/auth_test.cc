@@ -61,12 +61,15 @@ TEST_CASE("Auth: a token file holds names, roles and hashes, comments and empty 
 
 TEST_CASE("Auth: bad lines of a token file are named, and never quote what may be a token") {
   const auto [text, words] = GENERATE_REF(table<std::string, std::string>({
-      {"pool trainer\n", "line 1: expected NAME ROLE sha256:HEX, three words and not 2"},
+      {"pool trainer\n",
+       "line 1: expected NAME ROLE sha256:HEX [expires=TIME], three or four words and not 2"},
       {"\npool trainr sha256:" + kHash,
        "line 2: 'trainr' is not a role; expected reader, trainer, admin; did you mean"},
       {"po/ol trainer sha256:" + kHash, "line 1: 'po/ol' is not a name"},
       {"pool trainer md5:" + kHash, "line 1: the third word is sha256:HEX"},
       {"pool trainer sha256:abc", "line 1: a SHA-256 has 64 hexadecimal digits"},
+      {"pool trainer sha256:" + kHash + " 30d", "line 1: the fourth word is expires=TIME"},
+      {"pool trainer sha256:" + kHash + " expires=2026-12-31", "line 1: the fourth word is expires=TIME"},
       {"pool trainer sha256:" + kHash + "\npool admin sha256:" + kHash,
        "line 2: 'pool' has role trainer in an earlier line"},
   }));
@@ -126,7 +129,7 @@ TEST_CASE("Auth: access is lost with a token, a role or a rule, and with nothing
   Authenticator who;
   who.adopt(rulesOf(config));
   const Peer far{"10.0.0.1:1", {}, {}}, ops{"10.0.0.2:1", {}, {"ops"}};
-  const Access pool = who.logIn("secret", far).value(), byName = who.logIn("", ops).value();
+  Access pool = who.logIn("secret", far).value(), byName = who.logIn("", ops).value();
   const auto afterwards = [&](const std::string& text, const std::string& change) {
     folder.hold(text);
     CHECK(who.adopt(rulesOf(config)) == change);
@@ -142,6 +145,39 @@ TEST_CASE("Auth: access is lost with a token, a role or a rule, and with nothing
   PSD_REQUIRE_OK(who.stillHolds(byName, ops));
   who.adopt(rulesOf({folder.path, {}, Role::admin}));
   CHECK(who.stillHolds(byName, ops).error().code == ErrorCode::unauthenticated);
+}
+
+TEST_CASE("Auth: a token that expires") {
+  const Folder folder;
+  const auto until = [](const std::string& time) {
+    std::string line = lineOf("pool", "trainer", "secret");
+    line.pop_back();
+    return line + " expires=" + time + "\n";
+  };
+  const AuthConfig config{folder.path, {}, Role::admin};
+  const Peer far{"10.0.0.1:1", {}, {}};
+  Authenticator who;
+  folder.hold(until("2200-01-01T00:00:00Z"));
+  who.adopt(rulesOf(config));
+  Access pool = who.logIn("secret", far).value();
+  CHECK(pool.expires.has_value());
+  PSD_REQUIRE_OK(who.stillHolds(pool, far));
+  folder.hold(until("2020-01-01T00:00:00Z"));
+  CHECK(who.adopt(rulesOf(config)) == "tokens replaced");
+  const std::string why = "the token of 'pool' expired at 2020-01-01T00:00:00Z";
+  CHECK(who.stillHolds(pool, far).message() == why);
+  CHECK(who.logIn("secret", far).message() == why);
+  CHECK(who.byToken("secret").error().code == ErrorCode::unauthenticated);
+}
+
+TEST_CASE("Auth: removing tokens leaves the other lines as they are") {
+  const Folder folder;
+  const std::string before = "# ours\n\n", after = lineOf("eve", "reader", "c") + "  # end";
+  folder.hold(before + lineOf("pool", "trainer", "a") + lineOf("pool", "trainer", "b") + after);
+  CHECK(*removeTokens(folder.path, "pool") == 2);
+  CHECK(testing::readFile(folder.path) == before + after);
+  CHECK(*removeTokens(folder.path, "pool") == 0);
+  PSD_REQUIRE_OK(readTokenFile(folder.path));  // its mode is still that of a file with secrets
 }
 
 TEST_CASE("Auth: replies to failed logins are delayed, up to a limit on their number") {

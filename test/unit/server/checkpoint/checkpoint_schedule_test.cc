@@ -86,6 +86,13 @@ TEST_CASE("checkpoints by the log's size bound what is on the disk, which the st
   const DiskUse use = diskUse(env, "/data");
   CHECK(end.checkpointDiskBytes == use.checkpoints);
   CHECK(use.log == bytesOfLog(env));
+  REQUIRE(end.kept.size() == use.kept.size());
+  uint64_t kept = 0;
+  for (const KeptCheckpointStatus& each : end.kept) kept += each.diskBytes;
+  CHECK(kept == use.checkpoints);
+  REQUIRE_FALSE(end.kept.empty());
+  CHECK(end.kept.back().path == end.lastCheckpoint->path);
+  CHECK(end.kept.back().created.ends_with("Z"));
 }
 
 TEST_CASE("a log from before the daemon's start counts as growth") {

@@ -25,6 +25,20 @@ TEST_CASE("events are numbered, one line each, and the newest are kept") {
   CHECK(log.after(0).events.back().number == 1002);
 }
 
+TEST_CASE("checkpoints displace no other events") {
+  const testing::TestLoop loop;
+  EventLog log;
+  log.add("lost", "rank 0");
+  for (size_t i = 0; i < 1000; i++) log.add("checkpoint", std::to_string(i));
+  log.add("joined", "rank 0");
+  const auto events = log.after(0).events;
+  REQUIRE(events.size() == EventLog::kCheckpointsMax + 2);
+  CHECK(events.front().kind == "lost");
+  CHECK(events[1].number == 1002 - EventLog::kCheckpointsMax);
+  CHECK(events.back().kind == "joined");
+  CHECK(log.after(1000).events.size() == 2);
+}
+
 TEST_CASE("a caller that waits for the next event is notified") {
   testing::TestLoop loop;
   EventLog log;

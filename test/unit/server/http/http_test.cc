@@ -51,6 +51,11 @@ TEST_CASE("a history's point has the rates since the previous sample") {
   CHECK(values[seriesNumber("samples")] == 64);
   CHECK(values[seriesNumber("resident_bytes")] == 1000);
   CHECK(std::isnan(values[seriesNumber("staleness_median")]));
+  CHECK(std::isnan(values[seriesNumber("learning_rate")]));
+  DaemonStatus trains = statusAfter(40, 10);
+  trains.learningRates = {{"fc*", 0.25}, {"others", 0.5}};
+  history.add(103, trains);
+  CHECK(history.newest()->values[seriesNumber("learning_rate")] == 0.5);
 }
 
 TEST_CASE("a history drops the oldest second, and keeps the means of minutes for a day") {
@@ -149,19 +154,24 @@ TEST_CASE("the oldest follower is evicted, readers before administrators") {
 }
 
 TEST_CASE(
-    "the exposition has what is missing from the log, what the disk holds, and the state of a standby") {
+    "the exposition has log losses, disks, the certificate, learning rates, and the state of a standby") {
   DaemonStatus status;
   status.logLinesDropped = 3;
   status.logLinesSuppressed = 4;
   status.durability.checkpointDiskBytes = 5;
   status.durability.log = LogStatus{.diskBytes = 6};
+  status.disks = {{.path = "/saved", .freeBytes = 8, .sizeBytes = 9}};
+  status.certificateExpirySeconds = 10;
+  status.learningRates = {{.group = "fc*", .rate = 0.25}};
   status.trainers.push_back({.rank = 2, .reportedStep = 7});
   status.replicaSet = ReplicaSetStatus{.role = "standby"};
   const std::string text = exposition(status, HttpMetrics(), {});
   for (const char* const line :
        {"psd_log_lines_dropped_total 3", "psd_log_lines_suppressed_total 4", "psd_checkpoint_disk_bytes 5",
         "psd_log_disk_bytes 6", "psd_trainer_reported_step{rank=\"2\"} 7", "psd_replica_standby 1",
-        "psd_replica_waits 0"}) {
+        "psd_replica_waits 0", "psd_disk_free_bytes{path=\"/saved\"} 8",
+        "psd_disk_size_bytes{path=\"/saved\"} 9", "psd_tls_certificate_expiry_timestamp_seconds 10",
+        "psd_learning_rate{group=\"fc*\"} 0.25"}) {
     INFO(line);
     CHECK(text.find("\n" + std::string(line) + "\n") != std::string::npos);
   }

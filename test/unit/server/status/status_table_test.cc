@@ -23,7 +23,7 @@ TEST_CASE("the complete table of a status") {
         "  shard  elements  version  device\n"
         "  0        600000      190     cpu\n"
         "  1        599904      189     cpu\n"
-        "trainers   1 of 1 to 2 joined, 3 lost\n"
+        "trainers   1 joined of 1 to 2, 3 lost\n"
         "  rank      process  step  staleness     pulled  pushed    last seen  lease left  waits for         "
         "            "
         "codec\n"

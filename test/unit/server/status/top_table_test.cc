@@ -1,5 +1,6 @@
 #include "server/status/top_table.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "test/support/catch.h"
@@ -57,6 +58,35 @@ TEST_CASE("after a sample of another daemon rates are since the start") {
   other.pid = 8;
   CHECK(has(topTable(other, statusAt(2, 300, 60)), "rates      150 gradients/s, 0 samples/s"));
   CHECK(has(topTable(DaemonStatus(), statusAt(2, 300, 60)), "rates      150 gradients/s"));
+}
+
+TEST_CASE("the table fits a terminal, and tells how many trainers are left out") {
+  DaemonStatus now = statusAt(12, 300, 60);
+  now.trainers.clear();
+  for (uint32_t rank = 0; rank < 30; rank++) {
+    now.trainers.push_back({.rank = rank,
+                            .host = "a-host-with-a-long-name",
+                            .pid = 4194304,
+                            .process = "x",
+                            .step = 100 - rank,
+                            .staleness = rank,
+                            .connected = true});
+  }
+  const std::string text =
+      topTable(statusAt(10, 100, 50), now, {.sort = "staleness", .rows = 23, .columns = 80});
+  CAPTURE(text);
+  CHECK(std::ranges::count(text, '\n') == 23);
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    CHECK(end - begin <= 80);
+  CHECK(text.starts_with("psd 1 "));
+  CHECK(has(text, "  rank  "));
+  CHECK(text.find("\n  29 ") < text.find("\n  28 "));
+  CHECK(has(text, "\n  12 "));
+  CHECK_FALSE(has(text, "\n  11 "));
+  CHECK(has(text, "\n  12 more trainers\n"));
+  CHECK_FALSE(has(topTable(DaemonStatus(), now), "more trainers"));
+  const std::string tiny = topTable(DaemonStatus(), now, {.rows = 1, .columns = 5});
+  CHECK(has(tiny, "psd 1\n"));
 }
 
 TEST_CASE("a waiting trainer is shown with its group if there are several") {

@@ -114,6 +114,17 @@ TEST_CASE("a store of a bad model or beyond its limits is rejected") {
   CHECK(huge.error().code == ErrorCode::overloaded);
 }
 
+TEST_CASE("a shard has the learning rate of its newest push, if that carried one") {
+  const auto store = storeOf(kModel, 1);
+  const Shard& shard = store->shard(0);
+  CHECK_FALSE(shard.pushedRate());
+  const Hyperparameters carried{{{0.25, 0, 0, 0}}, {{shard.range().count, 0}}};
+  CHECK(shard.scalars(1, 0.5, std::make_shared<const Hyperparameters>(carried)).number == 1);
+  CHECK(shard.pushedRate() == 0.25);
+  CHECK(shard.scalars(2).number == 2);
+  CHECK_FALSE(shard.pushedRate());
+}
+
 TEST_CASE("parameters are saved and loaded by name, for any number of shards") {
   const std::vector<float> values = someValues(kModel);
   for (uint32_t from : {1, 3, 7}) {

@@ -116,6 +116,7 @@ TEST_CASE("every train flag is parsed") {
   CHECK(command.common.client.connectTimeout == std::chrono::milliseconds(500));
   CHECK(command.common.client.retryTimeout == std::chrono::milliseconds(7500));
   CHECK(train({"--retry-timeout", "0"}).common.client.retryTimeout == std::chrono::milliseconds(0));
+  CHECK(train({"--connect-timeout", "0"}).common.client.connectTimeout == std::chrono::milliseconds(0));
   CHECK(command.common.logLevel == "warn");
   CHECK(command.initFile == "begin.pt");
   CHECK(command.metricsFile == "m.jsonl");
@@ -423,6 +424,11 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK(problem(parseTrain({"--metrics", ""})) == "--metrics: the file has no name");
   CHECK_THAT(problem(parseTrain({"--xyzzy"})), StartsWith("--xyzzy: no such option; see psd-trainer train"));
   CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
+  CHECK(problem(parseTrain({"tcp://h:1"})) ==
+        "'tcp://h:1' is not expected; did you mean 'psd-trainer train --server tcp://h:1'?");
+  CHECK(problem(parse({"version"})) == "'version': no such command; did you mean --version?");
+  CHECK(problem(parse({"-V"})) == "-V: no such option; did you mean --version?");
+  CHECK(problem(parse({"evla", "--data", "d"})) == "'evla': no such command; did you mean eval?");
   CHECK(problem(parse({"evla"})) == "'evla': no such command; did you mean eval?");
   CHECK(problem(parse({"pull"})) == "'pull': no such command; see psd-trainer --help");
   CHECK_THAT(problem(parseTrain({"--rank"})), Contains("--rank"));

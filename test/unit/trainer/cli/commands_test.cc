@@ -292,7 +292,7 @@ TEST_CASE("wrong input is found before the daemon is contacted, and names the fl
   std::string expected;
   SECTION("data") {
     command.common.data = "/nowhere";
-    expected = "--data: '/nowhere' is neither";
+    expected = "--data: '/nowhere': no such file, folder or data set";
   }
   SECTION("a broken data file") {
     const testing::TempDir folder;

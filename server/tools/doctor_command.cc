@@ -1,0 +1,136 @@
+#include "server/tools/doctor_command.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/config/json_file.h"
+#include "common/log/log.h"
+#include "common/os/host.h"
+#include "common/text/text.h"
+#include "server/status/status_json.h"
+#include "server/tools/host_checks.h"
+
+namespace psd {
+namespace {
+
+using Outcome = Finding::Outcome;
+
+const char* outcomeName(Outcome outcome) {
+  return outcome == Outcome::ok ? "ok" : outcome == Outcome::warn ? "warn" : "fail";
+}
+
+Status print(const std::vector<Finding>& findings, bool json) {
+  nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+  size_t failed = 0;
+  for (const Finding& finding : findings) {
+    failed += finding.outcome == Outcome::fail ? 1 : 0;
+    if (json) {
+      checks.push_back(
+          {{"check", finding.check}, {"outcome", outcomeName(finding.outcome)}, {"text", finding.text}});
+    } else {
+      const std::string line =
+          fmt::format("{:<4}  {}: {}", outcomeName(finding.outcome), finding.check, finding.text);
+      std::puts(oneLine(line, kMessageBytesMax).c_str());
+    }
+  }
+  if (json) std::puts(jsonText({{"checks", checks}}, 2).c_str());
+  if (failed == 0) return {};
+  return {ErrorCode::notReady, fmt::format("{} of {} checks failed", failed, findings.size())};
+}
+
+/// The soft limit and the number of open descriptors of a process of this machine.
+Finding checkProcess(uint32_t pid) {
+  const std::string folder = fmt::format("/proc/{}", pid);
+  std::ifstream file(folder + "/limits");
+  std::string line;
+  uint64_t limit = 0;
+  while (std::getline(file, line)) {
+    if (std::istringstream words(line.substr(std::min<size_t>(line.size(), 26)));
+        line.starts_with("Max open files"))
+      words >> limit;
+  }
+  std::error_code error;
+  const auto open = std::distance(std::filesystem::directory_iterator(folder + "/fd", error),
+                                  std::filesystem::directory_iterator());
+  if (error || limit == 0) return {"descriptors", Outcome::ok, "not checked: the process is another user's"};
+  const std::string text = fmt::format("{} of {} open", open, limit);
+  if (static_cast<uint64_t>(open) * 10 < limit * 9) return {"descriptors", Outcome::ok, text};
+  return {"descriptors", Outcome::warn, text + "; raise LimitNOFILE, or ulimit -n, and restart the daemon"};
+}
+
+Finding checkState(const DaemonStatus& status) {
+  const std::string& state = status.state;
+  if (state == "serving" || state == "standby") return {"state", Outcome::ok, state};
+  return {"state", Outcome::warn, state + "; psd status tells what it waits for"};
+}
+
+void checkSaving(const DaemonStatus& status, bool local, std::vector<Finding>& all) {
+  const DurabilityStatus& durability = status.durability;
+  if (durability.type == "none") {
+    all.push_back(
+        {"durability", Outcome::warn, "none: the model is lost if the daemon dies; see `durability`"});
+    return;
+  }
+  if (durability.error.empty()) {
+    all.push_back({"durability", Outcome::ok,
+                   fmt::format("{}, {} checkpoints", durability.type, durability.checkpoints)});
+  } else {
+    all.push_back({"durability", Outcome::fail, durability.error + "; repair it, then psd checkpoint"});
+  }
+  if (local) all.push_back(checkDisk("durability.path", durability.path));
+}
+
+std::vector<Finding> findingsOf(const DaemonStatus& status) {
+  const bool local = status.host == hostName();
+  std::vector<Finding> all = {checkState(status)};
+  checkSaving(status, local && std::filesystem::exists(status.durability.path), all);
+  if (status.replicaSet) {
+    const ReplicaSetStatus& group = *status.replicaSet;
+    all.push_back(group.engine.empty() ? Finding{"etcd", Outcome::ok, "answers"}
+                                       : Finding{"etcd", Outcome::fail, group.engine + "; see engine.etcd"});
+    if (!group.waits.empty()) all.push_back({"replica set", Outcome::fail, group.waits});
+    if (group.role == "primary" && !group.inSync())
+      all.push_back({"standby", Outcome::warn, "none in sync; start it, or see its psd status"});
+  }
+  if (status.logLinesDropped > 0) {
+    all.push_back(
+        {"log", Outcome::warn,
+         fmt::format("{} lines dropped; its file or terminal is too slow", status.logLinesDropped)});
+  }
+  if (local) all.push_back(checkProcess(status.pid));
+  return all;
+}
+
+}  // namespace
+
+Status examineHost(const LoadedConfig& loaded, bool json) { return print(checkHost(loaded.config), json); }
+
+Status examineDaemon(const DaemonCall& call, bool json) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
+  std::vector<Finding> all;
+  for (const DaemonCall& daemon : daemons) {
+    const std::string name = joined(daemon.servers, ",");
+    const auto status = [&]() -> Result<DaemonStatus> {
+      PSD_ASSIGN_OR_RETURN(const auto document, statusOf(daemon));
+      return readStatus(document, "the status of " + name);
+    }();
+    if (!status.ok()) {
+      if (daemons.size() == 1) return status.status();
+      all.push_back({name, Outcome::fail, status.message() + "; start that daemon"});
+      continue;
+    }
+    for (Finding& finding : findingsOf(*status)) {
+      if (daemons.size() > 1) finding.check = name + " " + finding.check;
+      all.push_back(std::move(finding));
+    }
+  }
+  return print(all, json);
+}
+
+}  // namespace psd

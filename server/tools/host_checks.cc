@@ -1,0 +1,232 @@
+#include "server/tools/host_checks.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <kj/async-io.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include "common/os/shared_memory.h"
+#include "common/os/socket.h"
+#include "common/text/number.h"
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "server/engine/etcd.h"
+#include "server/limits/descriptor_budget.h"
+
+namespace psd {
+namespace {
+
+namespace fs = std::filesystem;
+using Outcome = Finding::Outcome;
+
+constexpr uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
+constexpr double kClockSecondsMax = 5;
+constexpr std::chrono::milliseconds kMemberTimeout{2'000};
+
+/// The whole content of a file of the system; empty if it cannot be read.
+std::string contentOf(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Finding checkAddress(const std::string& key, const Address& address) {
+  const std::string name = key + " " + address.toString();
+  const auto listening = listenOn(address);
+  if (listening.ok()) return {name, Outcome::ok, "free"};
+  return {name, Outcome::fail, listening.message() + "; stop what listens there, or choose another address"};
+}
+
+Finding checkDescriptors(const DaemonConfig& config) {
+  const DescriptorBudget budget = ownDescriptors(config);
+  const uint32_t wanted = config.limits.connections;
+  if (const Status may = budget.check(); !may.ok()) return {"descriptors", Outcome::fail, may.message()};
+  if (const std::string shortfall = budget.shortfall(wanted); !shortfall.empty())
+    return {"descriptors", Outcome::warn, shortfall};
+  return {"descriptors", Outcome::ok, fmt::format("enough for limits.connections ({})", wanted)};
+}
+
+/// The number of bytes in a line "NAME:   N kB".
+std::optional<uint64_t> memoryLine(const std::string& text, std::string_view name) {
+  const size_t at = text.find(name);
+  if (at == std::string::npos) return {};
+  return std::strtoull(text.c_str() + at + name.size(), nullptr, 10) << 10;
+}
+
+Finding checkMemory(const DaemonConfig& config) {
+  uint64_t free = memoryLine(contentOf("/proc/meminfo"), "MemAvailable:").value_or(0);
+  // "max" without a limit: then strtoull() yields 0.
+  const uint64_t most = std::strtoull(contentOf("/sys/fs/cgroup/memory.max").c_str(), nullptr, 10);
+  const uint64_t used = std::strtoull(contentOf("/sys/fs/cgroup/memory.current").c_str(), nullptr, 10);
+  if (most > 0) free = std::min(free, most - std::min(most, used));
+  const uint64_t model = config.model ? 4 * ModelLayout(config.model->spec).totalElements() : 0;
+  const std::string text = bytesText(free) + " available";
+  if (model > free) {
+    return {
+        "memory", Outcome::fail,
+        fmt::format("{}, and the model's parameters alone take {}; use a larger machine or several `daemons`",
+                    text, bytesText(model))};
+  }
+  if (free < kGiB) return {"memory", Outcome::warn, text + "; end other programs, or raise the memory limit"};
+  return {"memory", Outcome::ok, text};
+}
+
+Finding checkHugePages() {
+  const std::string mode = contentOf("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (mode.empty()) return {"huge pages", Outcome::warn, "the system has none; large models are slower"};
+  if (mode.find("[never]") == std::string::npos) return {"huge pages", Outcome::ok, "available"};
+  return {"huge pages", Outcome::warn,
+          "off, so large models are slower; write 'madvise' to /sys/kernel/mm/transparent_hugepage/enabled"};
+}
+
+Finding checkSharedMemory() {
+  const auto memory = SharedMemory::create("psd-doctor", 64 * kMiB, SharedAccess::readOnly);
+  if (memory.ok()) return {"shared memory", Outcome::ok, "available"};
+  return {"shared memory", Outcome::warn,
+          memory.message() + "; trainers of this machine use messages instead"};
+}
+
+Finding checkClock() {
+  timex state{};
+  const bool synchronized = adjtimex(&state) >= 0 && (state.status & STA_UNSYNC) == 0;
+  if (synchronized) return {"clock", Outcome::ok, "synchronized"};
+  return {"clock", Outcome::warn,
+          "the system does not synchronize it; run chronyd or systemd-timesyncd, unless its host does"};
+}
+
+/// The time in the header Date of a member's answer, without TLS.
+std::optional<std::time_t> timeAt(const EtcdMember& member) {
+  Address address{.host = member.host, .port = member.port};
+  const auto fd = connectTo(address, kMemberTimeout);
+  if (!fd.ok()) return {};
+  const timeval most{.tv_sec = kMemberTimeout.count() / 1000, .tv_usec = 0};
+  const int flags = fcntl(fd->get(), F_GETFL);
+  fcntl(fd->get(), F_SETFL, flags & ~O_NONBLOCK);
+  setsockopt(fd->get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+  const std::string request = "GET /version HTTP/1.0\r\nHost: " + member.authority() + "\r\n\r\n";
+  if (send(fd->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
+  std::string answer(4096, '\0');
+  answer.resize(static_cast<size_t>(std::max<ssize_t>(recv(fd->get(), answer.data(), answer.size(), 0), 0)));
+  constexpr std::string_view kDate = "\r\nDate: ";
+  const size_t at = answer.find(kDate);
+  std::tm parts{};
+  if (at == std::string::npos ||
+      strptime(answer.c_str() + at + kDate.size(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr)
+    return {};
+  return timegm(&parts);
+}
+
+Finding checkMemberClock(const EtcdMember& member) {
+  const std::string name = "clock of " + member.toString();
+  const auto time = timeAt(member);
+  if (!time) return {name, Outcome::warn, "it does not tell the time; see the check of etcd"};
+  const double apart = std::abs(std::difftime(*time, std::time(nullptr)));
+  if (apart <= kClockSecondsMax) return {name, Outcome::ok, "within some seconds"};
+  return {name, Outcome::warn,
+          fmt::format("{} apart; synchronize both machines' clocks", durationText(apart))};
+}
+
+Finding checkEtcd(const EngineConfig& engine) {
+  auto io = kj::setupAsyncIo();
+  kj::Timer& timer = io.provider->getTimer();
+  auto etcd = Etcd::open(io.provider->getNetwork(), timer, engine.etcd);
+  if (!etcd.ok()) return {"etcd", Outcome::fail, etcd.message()};
+  try {
+    const auto read =
+        timer
+            .timeoutAfter(kMemberTimeout.count() * kj::MILLISECONDS, (*etcd)->read(engine.prefix + "/doctor"))
+            .wait(io.waitScope);
+    if (read.ok()) return {"etcd", Outcome::ok, "answers"};
+    return {"etcd", Outcome::fail, read.message() + "; see engine.etcd"};
+  } catch (const kj::Exception&) {
+    return {"etcd", Outcome::fail,
+            "no answer within " + durationText(kMemberTimeout) + "; start it, see engine.etcd"};
+  }
+}
+
+/// Writes and syncs some MiB there, and removes them; nullopt if that fails, with errno set.
+std::optional<double> bytesPerSecond(const std::string& folder) {
+  constexpr size_t kPieces = 16;
+  std::string path = folder + "/psd-doctor.XXXXXX";
+  const OwnFd file(mkostemp(path.data(), O_CLOEXEC));
+  if (file.get() < 0) return {};
+  unlink(path.c_str());
+  const std::string piece(kMiB, 'x');
+  const auto begin = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < kPieces; i++) {
+    if (write(file.get(), piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) return {};
+  }
+  if (fsync(file.get()) != 0) return {};
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(kPieces * kMiB) / std::max(taken.count(), 1e-6);
+}
+
+/// The folder, or the nearest one above it that exists.
+std::string existing(const std::string& folder) {
+  std::error_code ignored;
+  fs::path path = fs::absolute(folder, ignored);
+  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.root_path())
+    path = path.parent_path();
+  return path;
+}
+
+}  // namespace
+
+Finding checkDisk(const std::string& name, const std::string& folder) {
+  constexpr double kSlow = 50e6;
+  const std::string at = existing(folder);
+  struct statvfs info {};
+  const std::optional<double> speed = bytesPerSecond(at);
+  if (!speed || statvfs(at.c_str(), &info) != 0) {
+    return {name, Outcome::fail,
+            fmt::format("{}: {}; make room there, or let psd's user write to it", at, std::strerror(errno))};
+  }
+  const uint64_t free = info.f_bavail * info.f_frsize;
+  const std::string text =
+      fmt::format("{} free, {}/s with sync", bytesText(free), bytesText(static_cast<uint64_t>(*speed)));
+  if (free < kGiB) return {name, Outcome::warn, text + "; make room, or lower durability.keep"};
+  if (*speed < kSlow)
+    return {name, Outcome::warn, text + "; checkpoints and pushes with a log wait for this disk"};
+  return {name, Outcome::ok, text};
+}
+
+std::vector<Finding> checkHost(const DaemonConfig& config) {
+  std::vector<Finding> all;
+  for (const Address& address : config.listen) all.push_back(checkAddress("listen", address));
+  for (const Address& address : config.http.listen) all.push_back(checkAddress("http.listen", address));
+  all.push_back(checkDescriptors(config));
+  all.push_back(checkMemory(config));
+  all.push_back(checkSharedMemory());
+  all.push_back(checkHugePages());
+  all.push_back(checkClock());
+  if (config.engine) {
+    all.push_back(checkEtcd(*config.engine));
+    for (const EtcdMember& member : config.engine->etcd.members) {
+      if (!member.tls) all.push_back(checkMemberClock(member));
+    }
+  }
+  if (config.durability.enabled()) all.push_back(checkDisk("durability.path", config.durability.path));
+  if (!config.save.empty()) {
+    const std::string folder = fs::path(config.save).parent_path();
+    all.push_back(checkDisk("save", folder.empty() ? "." : folder));
+  }
+  return all;
+}
+
+}  // namespace psd

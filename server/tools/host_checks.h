@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/config/daemon_config.h"
+
+namespace psd {
+
+/// One line of `psd doctor`. A value type.
+struct Finding {
+  enum class Outcome { ok, warn, fail };
+  std::string check;  ///< what was looked at: "disk"
+  Outcome outcome = Outcome::ok;
+  std::string text;  ///< what was found and, unless it is ok, what to do
+};
+
+/// What a daemon with this configuration would find on this machine. Binds its addresses for a moment and
+/// writes a temporary file to its folders. Blocks.
+std::vector<Finding> checkHost(const DaemonConfig& config);
+
+/// Free room and speed of the file system of a folder; `name` is the key that names it. Blocks.
+Finding checkDisk(const std::string& name, const std::string& folder);
+
+}  // namespace psd
