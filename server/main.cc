@@ -317,8 +317,6 @@ struct DoctorFlags : ConfigFlags {
     command->add_option("--config", file, "Configuration file; without one, the defaults")->type_name("FILE");
     command->add_flag("--json", json, "One JSON document, for programs");
     addTo(*command);
-    for (const char* const name : {"--config", "--listen", "--insecure", "--device", "--index", "--set"})
-      command->get_option(name)->excludes("--server");
   }
 
   /// Runs the command and returns its outcome; nullopt if it was not selected.
@@ -329,6 +327,11 @@ struct DoctorFlags : ConfigFlags {
 
  private:
   psd::Status onDaemon() const {
+    for (const char* const name : {"--config", "--listen", "--insecure", "--device", "--index", "--set"}) {
+      if (command->count(name) == 0) continue;
+      return {psd::ErrorCode::invalidArgument,
+              std::string(name) + ": is for a check before a run, and --server for a running daemon"};
+    }
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
     return psd::withAdvice(psd::examineDaemon(call, json), call);
   }

@@ -173,6 +173,7 @@ class Operator(processes.ProcessTest):
         self.assert_ends(running)
         self.assertIn("warn  durability: none", running.out)
         self.assertRegex(running.out, r"descriptors: \d+ of \d+ open")
+        self.assert_fails(self.start_psd("doctor", "--set", "shards=2", "--server", daemon.address), "--set: is for a check before a run")
 
     def test_a_slow_stop_continues(self):
         daemon = self.daemon(limits__drain_ms=86_400_000)

@@ -117,7 +117,7 @@ class Tls(TlsTest):
         self.assert_fails(self.status(daemon.tls, *flags(late)), "refused by the other end's TLS", "certificate expired")
         self.assert_fails(self.status(daemon.tls, *flags(other)), "auth.certificates has no role for 'somebody'")
         self.assert_ends(self.status(daemon.tls, *flags(trainer)))
-        stop = ("stop", "--server", daemon.tls, "--tls-ca", self.authority.path)
+        stop = ("stop", "--discard", "--server", daemon.tls, "--tls-ca", self.authority.path)
         self.assert_fails(self.start_psd(*stop, *flags(trainer)), "this requires role admin; 'trainer-1' has role trainer")
         if processes.TRAINER:
             self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 3600)),
