@@ -47,8 +47,9 @@ interface Admin @0xa8f89e12343931e8 {
   # human-readable, what would differ; nothing changes. For callers that change several daemons or none.
 
   events @5 (after :UInt64, wait :Bool) -> (json :Text);
-  # Events after the event numbered `after`, among the 256 newest, as JSON. docs/reference/status.md lists the fields. With
-  # `wait` the call is parked until there is one. A connection may have one such call outstanding; another one fails.
+  # Events after the event numbered `after`, among the 64 newest of finished checkpoints and the 256 newest others, as
+  # JSON. docs/reference/status.md lists the fields. With `wait` the call is parked until there is one. A connection may
+  # have one such call outstanding; another one fails.
 
   replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderTerm :UInt64)
       -> ReplicateResult;

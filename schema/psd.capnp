@@ -340,9 +340,9 @@ interface Trainer extends(Reader) {
 
   push @3 (head :PushHead, gradient :Data, codec :Text, count :UInt32) -> PushResult;
   # One slice of one gradient. `gradient` holds values of the shard's dtype, or `count` values encoded with `codec`: the
-  # codec agreed in join(), or topk, which is lossless if it contains all values that are not zero. The slices of a shard come in any order and do not overlap. Together they cover the shard,
-  # which completes the shard's part of the gradient. All of them name one `basis`. The gradient is complete when
-  # `parts` parts are complete.
+  # codec agreed in join(), or topk, which is lossless if it contains all values that are not zero.
+  # The slices of a shard come in any order and do not overlap. Together they cover the shard, which completes the
+  # shard's part of the gradient. All of them name one `basis`. The gradient is complete when `parts` parts are complete.
   # `step` rises with every gradient. A larger step drops the unfinished parts of the previous gradient: with several
   # connections a push starts when all slices of the previous one are answered. A smaller step is a badSlice. Pushes of
   # disjoint fragments are independent: neither drops the other, and either step may be the larger one.

@@ -59,14 +59,15 @@ class SparseCodec : public Codec {
   const double fraction_;
 };
 
-/// Whether encodeNonZeros() is worth trying: of a sample of `count` values at most half are not zero.
+/// Whether a sample of `count` values of `valueBytes` bytes has so few nonzero ones that encodeNonZeros(),
+/// which takes six bytes for each, would halve their size.
 template <class IsZero>
-bool looksSparse(size_t count, const IsZero& isZero) {
+bool looksSparse(size_t count, size_t valueBytes, const IsZero& isZero) {
   constexpr size_t kSample = 32;
   const size_t stride = std::max<size_t>(1, count / kSample) | 1;  // odd: meets all columns of most matrices
-  size_t seen = 0, zeros = 0;
-  for (size_t i = 0; i < count; i += stride, ++seen) zeros += isZero(i) ? 1 : 0;
-  return 2 * zeros >= seen;
+  size_t seen = 0, nonZeros = 0;
+  for (size_t i = 0; i < count; i += stride, ++seen) nonZeros += isZero(i) ? 0 : 1;
+  return 2 * 6 * nonZeros <= seen * valueBytes;
 }
 
 /// The set of the largest values: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose

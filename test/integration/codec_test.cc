@@ -185,6 +185,13 @@ TEST_CASE("a gradient of mostly zeros travels as its other values") {
         CHECK(whole->bytes == size * sizeof(float));
         basis = pushed->versions;
       }
+      std::vector<float> half(size);
+      for (size_t i = 0; i < size; i += 2) half[i] = 1;
+      for (Joined* each : {&sparse, &dense}) {
+        const auto pushed = each->client->push(Step{4}, half, 1, basis).wait();
+        PSD_REQUIRE_OK(pushed);
+        CHECK(pushed->bytes == size * sizeof(float));  // places would take more than they save
+      }
       CHECK(pulled(*sparse.client) == pulled(*dense.client));
       PSD_REQUIRE_OK(sparse.client->leave());
       PSD_REQUIRE_OK(dense.client->leave());

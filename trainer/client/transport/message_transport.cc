@@ -71,10 +71,12 @@ std::optional<SparseCodec::Encoded> MessageTransport::nonZerosOf(const Slice& sl
   const Codec* const codec = codecOf(slice.dtype);
   if (!codec) {
     const std::span values(reinterpret_cast<const float*>(bytes.data()), slice.count);
-    return looksSparse(slice.count, [&](size_t i) { return values[i] == 0; }) ? encode(values) : std::nullopt;
+    return looksSparse(slice.count, sizeof(float), [&](size_t i) { return values[i] == 0; }) ? encode(values)
+                                                                                             : std::nullopt;
   }
   const auto* const halves = reinterpret_cast<const uint16_t*>(bytes.data());
-  if (!looksSparse(slice.count, [&](size_t i) { return (halves[i] & 0x7fff) == 0; })) return {};
+  if (!looksSparse(slice.count, sizeof(uint16_t), [&](size_t i) { return (halves[i] & 0x7fff) == 0; }))
+    return {};
   std::vector<float> wide(slice.count);
   codec->decode(bytes, slice.count, 0, wide);
   return encode(wide);
