@@ -52,6 +52,15 @@ class PythonWaits(line_clients.LineTest):
         self.assertEqual(process.stdout.readline(), "waits\n")
         return process
 
+    def test_a_script_that_ends_without_close_leaves(self):
+        daemon = self.daemon(policy="locked")
+        code = ("import psd, sys; model = psd.Model({'w': (4,)}); client = psd.Client(sys.argv[1])\n"
+                "client.join(model, model.zeros(), 0, 1); client.push(model.zeros())")
+        for _ in range(10):
+            subprocess.run([sys.executable, "-c", code, daemon.address], check=True, timeout=processes.WAIT_S)
+        status = psd.Client(daemon.address).status()
+        self.assertEqual([status["trainers"], status["trainers_lost"]], [[], 0])
+
     def test_threads_may_share_a_client(self):
         client = self.joined(self.daemon(policy="locked"))
         def work():

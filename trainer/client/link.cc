@@ -25,12 +25,17 @@ Result<std::unique_ptr<Link>> Link::make() {
 }
 
 Link::Link() {
-  io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
+  io_.runSync([this](kj::AsyncIoContext&) {
+    tasks_ = kj::heap<kj::TaskSet>(noFailures);
+    goodbyes_ = kj::heap<kj::TaskSet>(noFailures);
+  });
 }
 
 void Link::close() {
+  io_.runSync([this](kj::AsyncIoContext&) { return goodbyes_->onEmpty(); });
   io_.runSync([this](kj::AsyncIoContext&) {
     tasks_ = nullptr;  // abandoned calls
+    goodbyes_ = nullptr;
     channel_ = nullptr;
     retired_ = nullptr;
   });
@@ -83,7 +88,7 @@ void Link::failAsync(const Error& why) {
 }
 
 void Link::leaveAsync(const Error& why) {
-  post([this, why](Channel& channel) { tasks_->add(channel.leaveAndFail(why)); });
+  post([this, why](Channel& channel) { goodbyes_->add(channel.leaveAndFail(why)); });
 }
 
 template <class T>

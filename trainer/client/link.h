@@ -58,7 +58,8 @@ class Link {
   /// Says goodbye, and fails all calls in progress with `why` once that is answered, or after two seconds.
   /// Does not wait. Callable from any thread.
   void leaveAsync(const Error& why);
-  /// Destroys the channel and its calls; those that use memory of the caller have ended on return.
+  /// Destroys the channel and its calls; those that use memory of the caller have ended on return. First
+  /// waits for the goodbye of leaveAsync().
   void close();
 
  private:
@@ -72,6 +73,7 @@ class Link {
   std::string server_;  // of the channel
   // The rest belongs to the I/O thread.
   kj::Own<kj::TaskSet> tasks_;
+  kj::Own<kj::TaskSet> goodbyes_;  // of leaveAsync()
   kj::Own<Channel> channel_;
   kj::Own<Channel> retired_;                // the previous channel, until its calls have failed
   std::shared_ptr<EncodedPushes> encoder_;  // of pushes, kept from one channel to the next; null: no codec
