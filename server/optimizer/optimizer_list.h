@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "server/optimizer/adadelta.h"
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
 #include "server/optimizer/adamw.h"
@@ -29,6 +30,7 @@ using AnyOptimizer = std::variant<  //
     Sgd,                            //
     Adagrad,                        //
     Rmsprop,                        //
+    Adadelta,                       //
     Adam,                           //
     AdamW,                          //
     DelayedNesterov,                //

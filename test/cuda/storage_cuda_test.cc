@@ -138,6 +138,7 @@ TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {
            R"({"type": "rmsprop", "momentum": 0.9})",
            R"({"type": "rmsprop", "centered": true})",
            R"({"type": "rmsprop", "momentum": 0.9, "centered": true, "weight_decay": 0.01})",
+           R"({"type": "adadelta", "weight_decay": 0.01})",
            R"({"type": "adam", "weight_decay": 0.01})",
            R"({"type": "adam", "amsgrad": true})",
            R"({"type": "adamw"})",

@@ -126,7 +126,8 @@ class PythonOptimizer(served_models.ServedTest):
                 "AdamW": lambda groups: optim.AdamW(groups, 1e-2, amsgrad=True),
                 "Adagrad": lambda groups: optim.Adagrad(groups, 0.1, lr_decay=0.05, initial_accumulator_value=0.1),
                 "RMSprop": lambda groups: optim.RMSprop(groups, 1e-3, momentum=0.9, centered=True),
-                "RMSprop, plain": lambda groups: optim.RMSprop(groups, 1e-3, alpha=0.9)}.items():
+                "RMSprop, plain": lambda groups: optim.RMSprop(groups, 1e-3, alpha=0.9),
+                "Adadelta": lambda groups: optim.Adadelta(groups, 0.5, rho=0.8)}.items():
             with self.subTest(name):
                 self.compare(lambda model, make=make: make(two_groups(model)))
 

@@ -23,6 +23,7 @@ OPTIMIZERS = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, dampening=0.1),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-2),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3, centered=True, momentum=0.5),
+    "adadelta": lambda parameters: torch.optim.Adadelta(parameters, lr=0.5),
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=1e-2, lr_decay=0.1, initial_accumulator_value=0.1),
 }
 

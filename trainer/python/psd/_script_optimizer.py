@@ -20,6 +20,7 @@ _FLAGS: dict[type, tuple[str, tuple[str, ...]]] = {
     torch.optim.AdamW: ("adamw", ("amsgrad",)),
     torch.optim.Adagrad: ("adagrad", ()),
     torch.optim.RMSprop: ("rmsprop", ("centered",)),
+    torch.optim.Adadelta: ("adadelta", ()),
 }
 _NUMBERS = {
     "sgd": ("lr", "momentum", "dampening", "weight_decay"),
@@ -27,6 +28,7 @@ _NUMBERS = {
     "adamw": ("lr", "betas", "eps", "weight_decay"),
     "adagrad": ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
     "rmsprop": ("lr", "alpha", "eps", "weight_decay", "momentum"),
+    "adadelta": ("lr", "rho", "eps", "weight_decay"),
 }
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
 _FIXED = ("maximize", "differentiable", "decoupled_weight_decay")  # besides the flags

@@ -118,6 +118,17 @@ TEST_CASE("rmsprop stays finite where rounding makes the variance negative") {
   CHECK(std::isfinite(trace.weight));
 }
 
+TEST_CASE("adadelta steps match manual calculation") {
+  const Trace first = run(R"({"type": "adadelta", "lr": 0.5, "eps": 0.01})", 1, {3});
+  const double step = std::sqrt(0.01 / (0.1 * 9 + 0.01)) * 3;
+  REQUIRE(first.slots.size() == 2);
+  CHECK(near(first.weight, 1 - 0.5 * step));
+  CHECK(near(first.slots[0], 0.9));                // square_avg
+  CHECK(near(first.slots[1], 0.1 * step * step));  // acc_delta
+  const Trace decayed = run(R"({"type": "adadelta", "eps": 0.01, "rho": 0.5, "weight_decay": 2})", 1, {1});
+  CHECK(near(decayed.weight, 1 - std::sqrt(0.01 / (0.5 * 9 + 0.01)) * 3));
+}
+
 TEST_CASE("adam and adamw steps match manual calculation") {
   CHECK(near(run(R"({"type": "adam", "lr": 0.1})", 1, {3}).weight, 0.9));
   CHECK(near(run(R"({"type": "adam", "lr": 0.1, "weight_decay": 10})", 1, {-20}).weight, 1.1));
@@ -138,6 +149,7 @@ TEST_CASE("every variant of an optimizer has as many slots as its step uses") {
       R"({"type": "rmsprop", "momentum": 0.9})",
       R"({"type": "rmsprop", "centered": true})",
       R"({"type": "rmsprop", "momentum": 0.9, "centered": true})",
+      R"({"type": "adadelta"})",
       R"({"type": "adam"})",
       R"({"type": "adam", "amsgrad": true})",
       R"({"type": "adamw"})",
@@ -211,7 +223,7 @@ TEST_CASE("a printed optimizer is parsed to the same") {
       const char* options :
       {R"({"type": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": true})",
        R"({"type": "adagrad", "lr_decay": 0.1, "schedule": {"type": "step", "every_updates": 7, "gamma": 0.3}})",
-       R"({"type": "rmsprop", "centered": true})",
+       R"({"type": "rmsprop", "centered": true})", R"({"type": "adadelta", "rho": 0.95})",
        R"({"type": "adam", "betas": [0.8, 0.9999], "amsgrad": true})",
        R"({"type": "adamw", "schedule": {"type": "cosine", "total_updates": 9, "warmup_updates": 2}})"}) {
     const Optimizer first = mustParse(options);
