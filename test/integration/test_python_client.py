@@ -176,6 +176,7 @@ class PythonClient(line_clients.LineTest):
             (lambda: client.ping("many"), TypeError, "^calls is 'many'"),
             (lambda: client.take_samples(2**32, 1, 1), psd.InvalidArgument, "^count is 4294967296"),
             (lambda: client.report({"loss": "low"}), TypeError, "^'loss' is 'low'; expected a number"),
+            (lambda: client.report(0.5), psd.InvalidArgument, "^values is 0.5; expected a dictionary"),
             (lambda: client.report({1: 2.0}), TypeError, "^the name of a value is 1"),
             (lambda: self.client(daemon).join({"w": (1,)}, LINE.zeros(), 0, 1), TypeError, "^model is {'w': .*; expected a psd.Model"),
             (lambda: self.client(daemon).join(LINE, LINE.zeros(), -1, 1), psd.InvalidArgument, "^rank is -1"),

@@ -405,7 +405,7 @@ class Client:
         self._check_model("report()")
         after = self.step if step is None else _arguments.integer("step", step)
         self._client.report(after, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
-                                    for name, value in values.items()})
+                                    for name, value in _arguments.mapping("values", values).items()})
 
     def set_buffers(self, buffers: Mapping[str, Any]) -> None:
         """As rank 0, after join(): replaces the buffers that the daemon serves beside the model, arrays that no one trains,
