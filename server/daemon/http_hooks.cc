@@ -68,7 +68,7 @@ HttpAccess accessOf(Server& server, const HttpCaller& caller) {
     server.metrics().loginsRefused.add();
     logLine(spdlog::level::warn, {.event = "login_refused", .peer = peer.where, .limited = true},
             "refused a request over HTTP from {}: {}", peer.where, identity.error().message);
-    return {HttpRole::stranger, {}, {}};
+    return {HttpRole::stranger, {}, {}, identity.error().message};
   }
   return accessOf(*identity, peer);
 }
