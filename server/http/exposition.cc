@@ -310,7 +310,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http, cons
   writeBlocks(out, status);
   writeDurability(out, status.durability);
   writeDisks(out, status.disks);
-  writeProcessMetrics(out);
+  writeProcessMetrics(out, status.openDescriptors);
   writeGroup(out, status.replicaSet);
   writeDaemons(out, all);
   return out.text();
