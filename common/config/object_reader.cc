@@ -21,6 +21,8 @@ struct ObjectReader::Entry {
   std::string key;
   Kind kind = Kind::asked;
   Json value{};                   ///< Kind::value: the value that was returned
+  bool isDefault = false;         ///< Kind::value: the value is the fallback
+  bool hasDefault = true;         ///< see hasNoDefault()
   std::vector<Node*> children{};  ///< Kind::object: one; Kind::list: its elements
 };
 
@@ -79,6 +81,15 @@ struct ObjectReader::Node {
       }
     }
     return result;
+  }
+
+  void addOffDefault(std::vector<std::string>& paths) const {
+    for (const Entry& entry : entries) {
+      const bool differs = entry.kind == Entry::Kind::value && !(entry.isDefault && entry.hasDefault);
+      const bool listed = entry.kind == Entry::Kind::list && !entry.children.empty();
+      if (differs || listed) paths.push_back((path.empty() ? "" : path + ".") + entry.key);
+      if (entry.kind == Entry::Kind::object) entry.children[0]->addOffDefault(paths);
+    }
   }
 
   /// The message for the first unknown key here or below; else empty.
@@ -217,11 +228,14 @@ void ObjectReader::wrong(const std::string& path, std::string_view right, const 
   state_->wrong = path + ": must be " + std::string(right) + ", not " + describeJson(value) + hint;
 }
 
-void ObjectReader::record(std::string_view key, Json value) {
+void ObjectReader::record(std::string_view key, Json value, bool isDefault) {
   Entry& entry = node_->entry(key);
   entry.kind = Entry::Kind::value;
   entry.value = std::move(value);
+  entry.isDefault = isDefault;
 }
+
+void ObjectReader::hasNoDefault(std::string_view key) { node_->entry(key).hasDefault = false; }
 
 bool ObjectReader::has(std::string_view key) const { return given(key) != nullptr; }
 
@@ -247,7 +261,7 @@ double ObjectReader::number(std::string_view key, double fallback, NumberRange r
   std::optional<double> number;
   if (value != nullptr) number = asNumber(*value, range);
   if (value != nullptr && !number) wrong(pathOf(key), describeRange(range), *value);
-  record(key, number ? *value : Json(fallback));
+  record(key, number ? *value : Json(fallback), number.value_or(fallback) == fallback);
   return number.value_or(fallback);
 }
 
@@ -259,7 +273,8 @@ uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t
   if (value != nullptr && !integer) {
     wrong(pathOf(key), right.empty() ? describeIntegers(min, max) : right, *value);
   }
-  record(key, integer.value_or(fallback));
+  record(key, integer.value_or(fallback), integer.value_or(fallback) == fallback);
+  if (!right.empty()) hasNoDefault(key);
   return integer.value_or(fallback);
 }
 
@@ -268,7 +283,7 @@ bool ObjectReader::boolean(std::string_view key, bool fallback) {
   bool usable = value != nullptr && value->is_boolean();
   if (value != nullptr && !usable) wrong(pathOf(key), "true or false", *value);
   bool result = usable ? value->get<bool>() : fallback;
-  record(key, result);
+  record(key, result, result == fallback);
   return result;
 }
 
@@ -278,7 +293,7 @@ std::string ObjectReader::text(std::string_view key, std::string_view fallback) 
   if (value != nullptr) text = asText(*value);
   if (value != nullptr && !text) wrong(pathOf(key), "a string", *value);
   std::string result = text ? std::move(*text) : std::string(fallback);
-  record(key, result);
+  record(key, result, result == fallback);
   return result;
 }
 
@@ -291,7 +306,7 @@ std::string ObjectReader::path(std::string_view key, std::string_view fallback) 
 template <class T, class Check>
 std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback, const std::string& right,
                                   Check check) {
-  std::vector<T> result = std::move(fallback);
+  std::vector<T> result = fallback;
   if (const Json* value = given(key); value != nullptr && !value->is_array()) {
     wrong(pathOf(key), "a list", *value);
   } else if (value != nullptr) {
@@ -305,7 +320,7 @@ std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback,
       }
     }
   }
-  record(key, result);
+  record(key, result, result == fallback);
   return result;
 }
 
@@ -320,7 +335,7 @@ std::vector<std::string> ObjectReader::textOrTexts(std::string_view key) {
   if (!text) wrong(pathOf(key), "a string or a list of strings", *value);
   std::vector<std::string> result;
   if (text) result.push_back(*text);
-  record(key, result);
+  record(key, result, result.empty());
   return result;
 }
 
@@ -351,7 +366,7 @@ std::string ObjectReader::choice(std::string_view key, std::string_view fallback
       wrong(pathOf(key), right, *value, near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
     }
   }
-  record(key, result);
+  record(key, result, result == fallback);
   return result;
 }
 
@@ -418,5 +433,11 @@ Status ObjectReader::finish() const {
 }
 
 Json ObjectReader::effective() const { return state_->nodes.front().effective(); }
+
+std::vector<std::string> ObjectReader::offDefault() const {
+  std::vector<std::string> paths;
+  state_->nodes.front().addOffDefault(paths);
+  return paths;
+}
 
 }  // namespace psd

@@ -44,7 +44,8 @@ class ObjectReader {
   /// The document's keys of this object, in their order, where they are names.
   std::vector<std::string> keys() const;
   double number(std::string_view key, double fallback, NumberRange range = {});
-  /// `right`: what the value must be, for the error, where other forms are right too.
+  /// `right`: what the value must be, for the error, where other forms are right too, one of which is the
+  /// default.
   uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max,
                    std::string_view right = {});
   bool boolean(std::string_view key, bool fallback);
@@ -59,7 +60,8 @@ class ObjectReader {
   /// A string that must be one of `allowed`; the error lists them and suggests the nearest.
   std::string choice(std::string_view key, std::string_view fallback,
                      const std::vector<std::string_view>& allowed);
-  /// The object below `key`; an absent one reads as an empty object (all defaults). `right`: see integer().
+  /// The object below `key`; an absent one reads as an empty object (all defaults). `right`: what
+  /// the value must be, for the error, where other forms are right too.
   ObjectReader object(std::string_view key, std::string_view right = "an object");
   /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
@@ -67,6 +69,8 @@ class ObjectReader {
   /// A key that does not apply to this object, though to similar ones: a problem where it is given, and not
   /// listed among the valid keys.
   void refuse(std::string_view key, std::string_view message);
+  /// The fallback with which the key is read is not what it is without a value: it has none then.
+  void hasNoDefault(std::string_view key);
   /// Reports a problem that the caller found. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
   /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or
@@ -77,6 +81,9 @@ class ObjectReader {
   Status finish() const;
   /// Every value that was read from the root down, in reading order.
   nlohmann::ordered_json effective() const;
+  /// The paths of the keys of effective() that it would have otherwise, or not at all, if they were left out,
+  /// such as "optimizer.lr". A list is one key.
+  std::vector<std::string> offDefault() const;
 
  private:
   struct Entry;
@@ -86,8 +93,8 @@ class ObjectReader {
 
   /// The value given for `key`, or null; marks the key as known.
   const nlohmann::ordered_json* given(std::string_view key) const;
-  /// Records the value of `key` for effective().
-  void record(std::string_view key, nlohmann::ordered_json value);
+  /// Records the value of `key` for effective(); `isDefault`: it is the fallback.
+  void record(std::string_view key, nlohmann::ordered_json value, bool isDefault);
   /// Records that the value at `path` is not `right`.
   void wrong(const std::string& path, std::string_view right, const nlohmann::ordered_json& value,
              const std::string& hint = "");

@@ -3,7 +3,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -57,13 +56,18 @@ ProcessUse processUse() {
   if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) {
     use.cpuSeconds = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9;
   }
-  std::error_code error;
-  const std::filesystem::directory_iterator open("/proc/self/fd", error);
-  if (!error) use.descriptors = static_cast<uint64_t>(std::distance(begin(open), end(open))) - 1;  // its own
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) use.descriptorsMax = limit.rlim_cur;
   use.startTime = bootTime() + startAfterBoot();
   return use;
+}
+
+uint64_t openDescriptors() {
+  std::error_code error;
+  uint64_t count = 0;
+  std::filesystem::directory_iterator each("/proc/self/fd", error);
+  for (; !error && each != std::filesystem::directory_iterator(); each.increment(error)) count++;
+  return error ? 0 : count - 1;  // without that of the iterator
 }
 
 }  // namespace psd

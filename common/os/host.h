@@ -14,11 +14,12 @@ uint64_t residentBytes();
 /// What this process uses. A value type.
 struct ProcessUse {
   double cpuSeconds = 0;        ///< of all threads, in user and system mode
-  uint64_t descriptors = 0;     ///< open ones
-  uint64_t descriptorsMax = 0;  ///< soft limit of their number
+  uint64_t descriptorsMax = 0;  ///< soft limit of the number of open descriptors
   double startTime = 0;         ///< Unix time
 };
-/// Counts the open descriptors one by one.
 ProcessUse processUse();
+
+/// The number of open descriptors, counted one by one; 0 if unknown.
+uint64_t openDescriptors();
 
 }  // namespace psd

@@ -91,7 +91,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   DaemonConfig config = readKeys(in);
   PSD_RETURN_IF_ERROR(values.finish());
   if (config.model && config.model->file.empty()) PSD_RETURN_IF_ERROR(checkModel(config, config.model->spec));
-  LoadedConfig loaded{std::move(config), values.effective()};
+  LoadedConfig loaded{std::move(config), values.effective(), values.offDefault()};
   // Where it is not given, the trainers' applies.
   if (!loaded.config.groups.back().optimizerGiven) loaded.effective.erase("optimizer");
   if (loaded.config.daemons.several()) loaded.config.daemons.rules = rulesText(loaded.effective);

@@ -16,6 +16,7 @@ namespace psd {
 struct LoadedConfig {
   DaemonConfig config;
   nlohmann::ordered_json effective;
+  std::vector<std::string> offDefault = {};  ///< see ObjectReader::offDefault()
 };
 
 /// Checks a whole document and turns it into a configuration. Errors name the JSON path. "$schema", which

@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "common/log/log_line.h"
-#include "server/config/default_keys.h"
 #include "server/daemon/overview.h"
 
 namespace psd {
@@ -69,13 +68,9 @@ HttpAccess accessOf(Server& server, const HttpCaller& caller) {
     server.metrics().loginsRefused.add();
     logLine(spdlog::level::warn, {.event = "login_refused", .peer = peer.where, .limited = true},
             "refused a request over HTTP from {}: {}", peer.where, identity.error().message);
-    return {HttpRole::stranger, {}, {}};
+    return {HttpRole::stranger, {}, {}, identity.error().message};
   }
   return accessOf(*identity, peer);
-}
-
-Json configJson(const LoadedConfig& loaded) {
-  return {{"config", loaded.effective}, {"changed", keysOffDefault(loaded.effective)}};
 }
 
 /// The integer `key`, the only argument that the action takes.
@@ -101,10 +96,9 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
     hooks.whenDaemonsCached = [overview] { return overview->whenRefreshedOnce(); };
     hooks.cachedDaemons = [overview](const DaemonStatus& status) { return overview->seen(status); };
   }
-  hooks.config = [&server, told = Json()]() mutable {
-    // To find the keys takes milliseconds.
-    if (told.is_null() || told["config"] != server.loaded().effective) told = configJson(server.loaded());
-    return told;
+  hooks.config = [&server] {
+    const LoadedConfig& loaded = server.loaded();
+    return Json{{"config", loaded.effective}, {"changed", loaded.offDefault}};
   };
   hooks.accessOf = [&server](const HttpCaller& caller) { return accessOf(server, caller); };
   hooks.reserve = [&server](uint64_t bytes) { return server.reserveAnswer(bytes); };

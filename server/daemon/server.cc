@@ -425,6 +425,17 @@ kj::Promise<void> Server::stopThreads() {
       .then([this] { threads_.clear(); });
 }
 
+void Server::fillUpkeep(DaemonStatus& status) const {
+  status.residentBytes = residentBytes();
+  const LogLosses lost = logLosses();
+  status.logLinesDropped = lost.dropped;
+  status.logLinesSuppressed = lost.suppressed;
+  status.certificateExpirySeconds = tlsAcceptor_.certificateExpiry();
+  if (!upkeep_) return;
+  status.disks = upkeep_->disks();
+  status.openDescriptors = upkeep_->openDescriptors();
+}
+
 DaemonStatus Server::status() const {
   DaemonStatus status;
   status.version = PSD_VERSION;
@@ -434,10 +445,7 @@ DaemonStatus Server::status() const {
   for (const Address& address : addresses_) status.addresses.push_back(address.toString());
   status.pages = pages_;
   status.threads = loaded_.config.threads;
-  status.residentBytes = residentBytes();
-  const LogLosses lost = logLosses();
-  status.logLinesDropped = lost.dropped;
-  status.logLinesSuppressed = lost.suppressed;
+  fillUpkeep(status);
   status.held = {.inFlight = budgets_.inFlight->used(),
                  .rings = budgets_.rings->used(),
                  .snapshots = budgets_.snapshots->used(),
@@ -458,8 +466,7 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
-  if (upkeep_) status.disks = upkeep_->disks();
-  status.certificateExpirySeconds = tlsAcceptor_.certificateExpiry();
+  status.losesModel = Administration::losesModel(serving_, host_);
   if (replicaSet_) {
     status.replicaSet = replicaSet_->controller().status();
     status.replicaSet->lowerLimits = replicaSet_->lowerLimits();

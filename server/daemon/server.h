@@ -153,6 +153,8 @@ class Server final : public Daemon {
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
   /// Resumes from the saved state unless the model has moved away.
   Status prepareAlone();
+  /// What the daemon uses of its machine, and its logs and certificate.
+  void fillUpkeep(DaemonStatus& status) const;
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
 

@@ -212,8 +212,9 @@ void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
 }
 
 void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
-  out.begin("psd_learning_rate", Type::gauge,
-            "learning rate of the group: of the newest push that carried one, else by the schedule");
+  out.begin(
+      "psd_learning_rate", Type::gauge,
+      "largest learning rate of the group: of the newest pushes that carried one, else of the next update");
   for (const LearningRateStatus& each : status.learningRates) out.sample(each.rate, {{"group", each.group}});
   out.begin("psd_shard_updates_total", Type::counter, "updates applied to the shard or row shard");
   for (const ShardStatus& shard : status.shards) {
@@ -309,7 +310,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http, cons
   writeBlocks(out, status);
   writeDurability(out, status.durability);
   writeDisks(out, status.disks);
-  writeProcessMetrics(out);
+  writeProcessMetrics(out, status.openDescriptors);
   writeGroup(out, status.replicaSet);
   writeDaemons(out, all);
   return out.text();

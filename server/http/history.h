@@ -32,7 +32,7 @@ class History {
       std::string_view("trainers_waiting"),  // of these, waiting or not connected
       std::string_view("resident_bytes"),
       std::string_view("held_bytes"),     // memory held for peers
-      std::string_view("learning_rate"),  // the largest of the parameter groups
+      std::string_view("learning_rate"),  // the largest of all groups
   };
   static constexpr size_t kSeconds = 600, kMinutes = 1440, kPerMinute = 60;
 

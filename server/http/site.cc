@@ -123,7 +123,7 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     HttpCaller caller = callerOf(peer, headers);
     const HttpAccess access = hooks_.accessOf(caller);
     const HttpRole role = access.role;
-    if (role < place->second.needed) return refuse(response, role);
+    if (role < place->second.needed) return refuse(response, access);
     if (path == kCaller) {
       return json(response, 200, "OK",
                   {{"role", role == HttpRole::admin ? "admin" : "reader"}, {"caller", access.caller}});
@@ -140,7 +140,7 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
   HttpAccess access = hooks_.accessOf(callerOf(peer, headers));
-  if (access.role < HttpRole::admin) return refuse(response, access.role);
+  if (access.role < HttpRole::admin) return refuse(response, access);
   return act(action->second, std::move(access.who), headers, body, response);
 }
 
@@ -150,16 +150,16 @@ HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) 
   return caller;
 }
 
-kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
-  if (role == HttpRole::none) {
+kj::Promise<void> Site::refuse(Response& response, const HttpAccess& access) const {
+  if (access.role == HttpRole::none) {
     return replies_.text(response, 401, "Unauthorized",
                          "a token is needed, as Authorization: Bearer TOKEN, or over TLS a certificate that "
                          "auth.certificates names");
   }
-  if (role != HttpRole::stranger)
+  if (access.role != HttpRole::stranger)
     return replies_.text(response, 403, "Forbidden", "this token or certificate does not allow that");
   return replies_.late().then(
-      [this, &response] { return replies_.text(response, 403, "Forbidden", "this token is not known"); });
+      [this, &response, why = access.why] { return replies_.text(response, 403, "Forbidden", why); });
 }
 
 kj::Promise<void> Site::act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,

@@ -47,8 +47,8 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   /// Sends a document that may be large, or 503 if there is no memory for it.
   kj::Promise<void> document(Response& response, std::string type, std::string text) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
-  /// Rejects a caller; unknown tokens are answered after a delay.
-  kj::Promise<void> refuse(Response& response, HttpRole role) const;
+  /// Rejects a caller; strangers are answered after a delay.
+  kj::Promise<void> refuse(Response& response, const HttpAccess& access) const;
   kj::Promise<void> act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,
                         kj::AsyncInputStream& body, Response& response);
   /// Runs an action once its arguments have arrived. The action logs the caller.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -64,19 +66,25 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
 }
 
 std::vector<LearningRateStatus> ModelHost::learningRates() const {
-  std::vector<LearningRateStatus> out;
+  struct Rates {
+    std::optional<double> pushed;
+    double own = 0;
+  };
   const ParameterStore& store = *model_->store;
-  std::set<uint32_t> known;
+  std::map<uint32_t, Rates> rates;  // the largest, by group
   for (size_t i = 0; i < store.blockCount(); i++) {
     const ParameterBlock& block = store.block(i);
-    if (!known.insert(block.group()).second) continue;
-    const GroupConfig& group = config_->groups[block.group()];
-    const LocalSteps& local = group.policy.local;
+    Rates& of = rates[block.group()];
+    of.pushed = std::max(of.pushed, block.pushedRate());  // nothing is less than any number
+    const LocalSteps& local = config_->groups[block.group()].policy.local;
     const bool inTrainers = local.period > 0 && !local.inner;  // plain steps, see describeOptimizers()
-    const double own =
-        inTrainers ? local.rate : store.optimizer(block.group()).learningRate(block.version().value + 1);
-    out.push_back({group.name(), block.pushedRate().value_or(own)});
+    of.own =
+        std::max(of.own, inTrainers ? local.rate
+                                    : store.optimizer(block.group()).learningRate(block.version().value + 1));
   }
+  std::vector<LearningRateStatus> out;
+  for (const auto& [group, of] : rates)
+    out.push_back({config_->groups[group].name(), of.pushed.value_or(of.own)});
   return out;
 }
 

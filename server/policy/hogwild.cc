@@ -55,6 +55,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
         if (push.taken < push.total) {
           return PushAnswer{PushOutcome::received, shard.version(), push.staleness};
         }
+        shard.notePushed(push.hyperparameters.get());
         return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
       });
 }
@@ -113,6 +114,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::endRows(RowShard& shard, ShardPush& pus
   if (push.taken < push.total) {
     return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), push.staleness});
   }
+  shard.notePushed(push.hyperparameters.get());
   const Result<PushAnswer> answer(PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1});
   if (!shard.turnover().sweeps()) return answer;
   return shard.lock().acquire().then([&shard, slice, answer](ShardLock::Guard) {

@@ -173,7 +173,7 @@ class Administration {
   kj::Promise<Status> stop(std::string reason, bool wait, bool unlessLost, std::string by) {
     return control_.run([reason = std::move(reason), wait, unlessLost, by = std::move(by)](
                             Coordinator& coordinator, ParameterHost& host) mutable -> kj::Promise<Status> {
-      if (unlessLost && !coordinator.end().requested() && losesModel(coordinator, host)) {
+      if (unlessLost && !coordinator.end().requested() && losesModel(coordinator.serving(), host)) {
         return Status(ErrorCode::notReady, "the end would lose model '" +
                                                host.models().model()->store->model().name +
                                                "': `durability` is none and `save` is empty");
@@ -181,6 +181,14 @@ class Administration {
       coordinator.requestStop(std::move(reason), EndOf::run, by);
       return wait ? coordinator.end().whenOutcome() : kj::Promise<Status>(Status());
     });
+  }
+
+  /// Whether the end of the run would lose the model. That of a standby is its primary's.
+  static bool losesModel(const ServingState& serving, const ParameterHost& host) {
+    const ServingPhase phase = serving.phase();
+    const DaemonConfig& config = host.config();
+    return (phase == ServingPhase::serving || phase == ServingPhase::quiescing) && host.models().ready() &&
+           !config.durability.enabled() && config.save.empty();
   }
 
  private:
@@ -197,13 +205,6 @@ class Administration {
     return bytes;
   }
 
-  /// Whether the end of the run would lose the model. That of a standby is its primary's.
-  static bool losesModel(Coordinator& coordinator, ParameterHost& host) {
-    const ServingPhase phase = coordinator.serving().phase();
-    const DaemonConfig& config = host.config();
-    return (phase == ServingPhase::serving || phase == ServingPhase::quiescing) && host.models().ready() &&
-           !config.durability.enabled() && config.save.empty();
-  }
   static Error noReplicaSet() {
     return {ErrorCode::invalidArgument,
             "this daemon is in no replica set: its configuration has no `engine`"};

@@ -264,7 +264,8 @@ struct RoundsStatus {
   }
 };
 
-/// The learning rate of a parameter group.
+/// The largest learning rate of a parameter group: of the newest pushes that carried one, else of the next
+/// update.
 struct LearningRateStatus {
   std::string group;
   double rate = 0;
@@ -420,11 +421,13 @@ struct DaemonStatus {
   std::vector<std::string> pages;  ///< URLs of its page: "http://localhost:5580/", "unix:///PATH"
   uint32_t threads = 0;
   uint64_t residentBytes = 0;
+  uint64_t openDescriptors = 0;     ///< as last counted
   uint64_t logLinesDropped = 0;     ///< of the program's log: its target was too slow
   uint64_t logLinesSuppressed = 0;  ///< of the program's log: peers without access caused too many
   HeldBytes held;                   ///< its fields are inlined in the document
   HeldLimits limits;
   std::string state;
+  bool losesModel = false;             ///< whether the end of the run would lose the model
   std::vector<std::string> movedTo;    ///< by partition, the addresses to which the model has moved, "A,B"
   std::vector<std::string> movedFrom;  ///< addresses of the previous lead, if the model has moved here
   std::string policy, optimizer;
@@ -462,11 +465,13 @@ struct DaemonStatus {
     visit("pages", self.pages);
     visit("threads", self.threads);
     visit("resident_bytes", self.residentBytes);
+    visit("open_fds", self.openDescriptors);
     visit("log_lines_dropped", self.logLinesDropped);
     visit("log_lines_suppressed", self.logLinesSuppressed);
     HeldBytes::fields(visit, self.held);
     visit("limits", self.limits);
     visit("state", self.state);
+    visit("loses_model", self.losesModel);
     visit("moved_to", self.movedTo);
     visit("moved_from", self.movedFrom);
     visit("policy", self.policy);

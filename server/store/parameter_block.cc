@@ -1,5 +1,7 @@
 #include "server/store/parameter_block.h"
 
+#include <algorithm>
+
 namespace psd {
 
 kj::Promise<ByteBudget::Lease> ParameterBlock::reserveLogSpace(uint64_t gradientBytes) const {
@@ -9,6 +11,7 @@ kj::Promise<ByteBudget::Lease> ParameterBlock::reserveLogSpace(uint64_t gradient
 
 Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease space) {
   const Version made = endUpdate();
+  notePushed(update.scalars.pushed.get());
   for (const UpdateSource& source : update.sources) {
     if (source.isShare()) continue;
     pushed_.note({source.rank, source.incarnation, source.step, made, source.staleness});
@@ -16,6 +19,14 @@ Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease
   if (divided_ && !pushed_.divided()) divided_ = false;
   if (log_) logged_ = log_->append(range_.id, update, std::move(space));
   return made;
+}
+
+void ParameterBlock::notePushed(const Hyperparameters* pushed) {
+  double largest = -1;
+  if (pushed) {
+    for (const std::vector<double>& set : pushed->sets) largest = std::max(largest, set.front());
+  }
+  pushedRate_.store(largest, std::memory_order_relaxed);
 }
 
 ParameterBlock::Recorded ParameterBlock::endRacingUpdate(AppliedUpdate update, ByteBudget::Lease space) {

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -55,19 +53,19 @@ class ParameterBlock {
   /// with the learning rate times `factor`.
   UpdateScalars scalars(uint64_t number, double factor = 1,
                         std::shared_ptr<const Hyperparameters> pushed = nullptr) const {
-    const bool carried = pushed && !pushed->sets.empty();
-    pushedRate_.store(carried ? pushed->sets.front().front() : kNoRate, std::memory_order_relaxed);
     return {.number = number,
             .learningRate = optimizer().learningRate(number) * factor,
             .before = stateSince_.value,
             .pushed = std::move(pushed),
             .factor = factor};
   }
-  /// The learning rate that the newest push carried; empty if it carried none.
+  /// The largest learning rate that the push of the newest update carried; empty if it carried none.
   std::optional<double> pushedRate() const {
     const double rate = pushedRate_.load(std::memory_order_relaxed);
-    return std::isnan(rate) ? std::nullopt : std::optional(rate);
+    return rate < 0 ? std::nullopt : std::optional(rate);
   }
+  /// Records what pushedRate() returns. For callers of endUpdate() without the update.
+  void notePushed(const Hyperparameters* pushed);
   /// The version at which the optimizer state was last initialized.
   Version stateSince() const { return stateSince_; }
   /// Completes an update that was applied under the lock, which is still held: records its pushes and appends
@@ -135,14 +133,12 @@ class ParameterBlock {
         pushed_(range_.count, {}) {}
 
  private:
-  static constexpr double kNoRate = std::numeric_limits<double>::quiet_NaN();
-
   const ShardRange range_;
   const size_t device_;
   ShardLock lock_;
   Version stateSince_;
   std::atomic<uint64_t> begun_{0};
-  mutable std::atomic<double> pushedRate_{kNoRate};
+  std::atomic<double> pushedRate_{-1};    // negative: none
   std::atomic<uint64_t> oldestBasis_{0};  // the version at the last replace()
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import pathlib
 import re
 import shutil
 import signal
@@ -103,7 +105,9 @@ class AnswersTest(HttpTest):
         for name in ("psd_staleness", "psd_table_rows", "psd_last_checkpoint_age_seconds"):
             self.assertIn(name, named)
         value = lambda name: float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
-        self.assertLess(abs(value("process_start_time_seconds") - time.time()), 600)
+        boot = int(re.search(r"^btime (\d+)$", pathlib.Path("/proc/stat").read_text(), re.MULTILINE)[1])
+        ticks = int(pathlib.Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        self.assertAlmostEqual(value("process_start_time_seconds"), boot + ticks / os.sysconf("SC_CLK_TCK"), delta=2)
         self.assertGreater(value("process_cpu_seconds_total"), 0)
         self.assertGreater(value("process_resident_memory_bytes"), 1 << 20)
         self.assertLessEqual(value("process_open_fds"), value("process_max_fds"))
@@ -420,6 +424,11 @@ class TokenTest(HttpTest):
         self.assertEqual(ask("POST", "/api/reload")[0], 401)
         self.assertEqual(ask("POST", "/api/reload", reader)[0], 403)
         self.assertEqual(ask("POST", "/api/reload", admin)[0], 200)
+        tokens = self.folder / "tokens"
+        tokens.write_text(re.sub("^(looks .*)$", r"\1 expires=2020-01-01T00:00:00Z", tokens.read_text(), flags=re.MULTILINE))
+        self.assertEqual(ask("POST", "/api/reload", admin)[0], 200)
+        self.assertEqual(ask("GET", "/metrics", reader)[::2], (403, "the token of 'looks' expired at 2020-01-01T00:00:00Z\n"))
+        self.assertEqual(ask("GET", "/metrics", "wrong")[::2], (403, "the daemon does not know this token\n"))
         self.assertTrue(daemon.runs())
 
     def test_a_wrong_token_is_answered_late(self):

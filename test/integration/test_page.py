@@ -35,7 +35,7 @@ class ShownTest(PageTest):
             self.assertIn(words, self.text(driver, "where"))
         for trainer, process in zip(sorted(status["trainers"], key=lambda each: each["rank"]), trainers):
             self.assertIn(f"{process.pid}@{trainer['host']}", self.text(driver, "trainers"))
-        until("a loss for each rank", lambda: [label for label, count in self.points(driver, "loss") if count > 3] == ["rank 0", "rank 1"])
+        until("a loss for each rank", lambda: [label for label, count in self.points(driver, "reports") if count > 3] == ["rank 0", "rank 1"])
         until("gradients over time", lambda: self.points(driver, "gradients")[0][1] > 4)
         shown = self.step_shown(driver)
         until("steps continue", lambda: self.step_shown(driver) > shown)
@@ -137,7 +137,7 @@ class ShownTest(PageTest):
 
             # The page adds to the data from before it was opened, and to data that arrives while it is open.
             for _ in range(2):
-                until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "loss")] == [True])
+                until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "reports")] == [True])
                 chosen = driver.execute_script("return [...document.querySelectorAll('#report option')].map(each => [each.value, each.selected])")
                 self.assertEqual(chosen, [[name, name == "loss"] for name in sorted((*names, "loss"))])
                 heads = self.cells(driver, "trainers")[0]
@@ -156,7 +156,7 @@ class ShownTest(PageTest):
             self.train(daemon.address, rank, 2, steps=10_000_000)
         driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
-        until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "loss")] == [True, True])
+        until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "reports")] == [True, True])
         self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards-strip span")), len(daemon.status()["shards"]))
         for scheme, ground in (("light", "rgb(244, 246, 250)"), ("dark", "rgb(13, 18, 27)")):
             self.scheme(driver, scheme)
@@ -249,7 +249,7 @@ class ShownTest(PageTest):
         self.assertIn("all trainers have left", self.text(driver, "state"))
         for seconds in (120, 600, 3600, 86400):
             driver.execute_script("document.querySelector('[data-range=\"' + arguments[0] + '\"]').click()", seconds)
-            self.assertEqual([label for label, count in self.points(driver, "loss") if count > 0], ["rank 0"], seconds)
+            self.assertEqual([label for label, count in self.points(driver, "reports") if count > 0], ["rank 0"], seconds)
             gradients = driver.execute_script("return Math.max(...Chart.getChart('chart-gradients').data.datasets[0].data.map(each => each.y))")
             self.assertGreater(gradients, 0, seconds)
         names = driver.execute_script("return [...document.querySelectorAll('[data-range]')].map(each => [each.innerText, each.ariaPressed])")

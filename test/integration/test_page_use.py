@@ -8,6 +8,7 @@ from page import MISSING, By, PageTest
 from processes import main, until
 
 if not MISSING:
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -45,6 +46,13 @@ class UseTest(PageTest):
 
     def shown(self, driver, selector):
         return [each for each in driver.find_elements(By.CSS_SELECTOR, selector) if each.is_displayed()]
+
+    def quietly(self, condition):
+        """The condition; false while the page loads."""
+        try:
+            return condition()
+        except WebDriverException:
+            return False
 
     def imported(self, driver, file, expression):
         """The value of a JavaScript expression, with `it` the page's file."""
@@ -120,21 +128,21 @@ class UseTest(PageTest):
         reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", listen=(self.unix_address(),), policy="locked", auth__tokens=str(self.folder / "tokens"))
         driver = self.browser("about:blank")
-        # Retries come at once, and are counted.
+        # Retries come at once.
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": """
-            const later = window.setTimeout; window.setTimeout = (call, ms) => later(call, Math.min(ms, 20));
-            window.ticks = 0; setInterval(() => window.ticks++, 20);"""})
+            const later = window.setTimeout; window.setTimeout = (call, ms) => later(call, Math.min(ms, 1));"""})
         driver.get(daemon.page)
         until("it asks", lambda: self.dialog_open(driver, "sign-in-dialog"))
         field = driver.find_element(By.ID, "token")
         self.assertEqual((field.get_attribute("type"), self.focused(driver)), ("password", ""))
         ActionChains(driver).send_keys(Keys.ESCAPE).perform()
         until("it does not ask", lambda: not self.dialog_open(driver, "sign-in-dialog"))
-        before = driver.execute_script("return performance.getEntriesByType('resource').length")
-        ticks = driver.execute_script("return window.ticks")
-        until("it could have asked again", lambda: driver.execute_script("return window.ticks") > ticks + 25)
-        self.assertFalse(self.dialog_open(driver, "sign-in-dialog"))
-        self.assertEqual(driver.execute_script("return performance.getEntriesByType('resource').length"), before)
+        driver.find_element(By.ID, "sign-in").click()
+        until("it asks", lambda: self.dialog_open(driver, "sign-in-dialog"))
+        ActionChains(driver).send_keys(Keys.ESCAPE).perform()
+        until("it does not ask", lambda: not self.dialog_open(driver, "sign-in-dialog"))
+        asked = driver.execute_script("return performance.getEntriesByType('resource').filter(each => each.name.includes('/api/')).length")
+        self.assertEqual(asked, 1)
         self.assertIn("Not signed in", self.text(driver, "state"))
 
         def enter(token):
@@ -143,7 +151,7 @@ class UseTest(PageTest):
             field.send_keys(token, Keys.ENTER)
 
         enter("wrong")
-        until("it says why", lambda: self.dialog_open(driver, "sign-in-dialog") and "not known" in self.text(driver, "sign-in-why"))
+        until("it says why", lambda: self.dialog_open(driver, "sign-in-dialog") and "does not know this token" in self.text(driver, "sign-in-why"))
         enter(reader)
         until("it is shown", lambda: "Waiting for a model" in self.text(driver, "state"))
         self.assertEqual(self.text(driver, "caller"), "token 'looks', reader")
@@ -151,15 +159,60 @@ class UseTest(PageTest):
         driver.refresh()
         until("it is remembered", lambda: self.text(driver, "caller") == "token 'looks', reader")
         self.assertFalse(self.dialog_open(driver, "sign-in-dialog"))
-        driver.find_element(By.ID, "sign-out").click()
-        until("a button remains", lambda: self.shown(driver, "#sign-in"))
-        self.assertFalse(self.dialog_open(driver, "sign-in-dialog"))
-        field = driver.find_element(By.ID, "token")
+
+        def sign_out():
+            driver.find_element(By.ID, "sign-out").click()
+            until("a button remains", lambda: self.quietly(lambda: self.shown(driver, "#sign-in")))
+            self.assertFalse(self.dialog_open(driver, "sign-in-dialog"))
+            return driver.find_element(By.ID, "token")
+
+        field = sign_out()
         enter(admin)
         until("the other one is shown", lambda: self.text(driver, "caller") == "token 'ops', admin")
         self.assertEqual([each.text for each in self.shown(driver, "[data-action]")], ["Reload", "Stop"])
         until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
+        tokens = self.folder / "tokens"
+        self.assertIn(str(tokens), driver.page_source)
+        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        until("the event is shown", lambda: "reload" in self.text(driver, "event-kinds"))
+        # Nothing that an administrator was shown outlives the sign-out.
+        field = sign_out()
+        self.assertNotIn(str(self.folder), driver.page_source)
+        self.assertEqual(driver.execute_script("return [...document.querySelectorAll('#events li, tbody tr, .tile, #caller *')].length"), 0)
+        self.assertIn("Not signed in", self.text(driver, "state"))
+        enter(admin)
+        until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
+        tokens.write_text(tokens.read_text().replace("ops admin", "ops reader"))
+        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        until("the role is lowered", lambda: self.quietly(lambda: self.text(driver, "caller") == "token 'ops', reader"))
+        self.assertEqual(self.shown(driver, "[data-action], #events-card, #config-card"), [])
+        self.assertNotIn(str(tokens), driver.page_source)
         self.assertEqual([line for line in self.complaints(driver) if "401" not in line and "403" not in line], [])
+
+    def test_the_configuration_is_asked_for_until_it_is_there(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
+        self.endless_trainer(daemon)
+        until("it trains", lambda: daemon.status()["state"] == "serving")
+        driver = self.browser("about:blank")
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": """
+            const get = window.fetch;
+            window.asked = [];
+            window.fetch = (path, options) => path !== '/api/config.json' ? get(path, options)
+              : new Promise((resolve, reject) => window.asked.push({fail: () => reject(new TypeError('lost')),
+                                                                    pass: () => resolve(get(path, options))}));"""})
+        driver.get(daemon.page)
+        asked = lambda: driver.execute_script("return window.asked.length")
+        until("it asks", lambda: asked() == 1)
+        self.until_updated(driver, 2)
+        self.assertEqual(asked(), 1)
+        driver.execute_script("window.asked[0].fail()")
+        until("it asks again", lambda: asked() == 2)
+        self.assertFalse(self.shown(driver, "#config-card"))
+        driver.execute_script("window.asked[1].pass()")
+        until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
+        self.until_updated(driver, 2)
+        self.assertEqual(asked(), 2)
+        self.assertEqual(self.complaints(driver), [])
 
     def test_events_checkpoints_and_the_configuration(self):
         saved = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 1, "keep": 2})
@@ -191,6 +244,10 @@ class UseTest(PageTest):
         self.assertEqual(values["durability.keep"], ("2", "changed"))
         self.assert_ends(self.start_psd("set", "durability.every_seconds=2", "--server", daemon.address))
         until("it is read again", lambda: ["durability.every_seconds", "2", "changed"] in self.cells(driver, "config"))
+        driver.find_element(By.CSS_SELECTOR, "[data-action=stop]").click()
+        until("it asks", lambda: self.dialog_open(driver))
+        self.assertFalse(daemon.status()["loses_model"])
+        self.assertFalse(self.shown(driver, "#dialog-warning"))
         self.assertEqual(self.complaints(driver), [])
 
     @unittest.skipUnless(psd, "the Python package is not built")
@@ -213,22 +270,22 @@ class UseTest(PageTest):
                 client.report({"loss": 2.0 + rank, "accuracy": 0.5 + rank / 10})
             return True
 
-        labels = lambda: [label for label, count in self.points(driver, "loss") if count > 2]
+        labels = lambda: [label for label, count in self.points(driver, "reports") if count > 2]
         until("the loss comes first", lambda: step() and labels() == ["rank 0", "rank 1"])
         self.assertEqual(driver.execute_script("return document.getElementById('report').value"), "loss")
-        axis = driver.execute_script("const {min, max} = Chart.getChart('chart-loss').scales.y; return [min, max]")
+        axis = driver.execute_script("const {min, max} = Chart.getChart('chart-reports').scales.y; return [min, max]")
         self.assertTrue(0 <= axis[0] < 2 and 3 <= axis[1] < 4, axis)
         driver.find_element(By.CSS_SELECTOR, "#report option[value=accuracy]").click()
-        newest = lambda: driver.execute_script("return Chart.getChart('chart-loss').data.datasets.map(each => each.data.at(-1).y)")
+        newest = lambda: driver.execute_script("return Chart.getChart('chart-reports').data.datasets.map(each => each.data.at(-1).y)")
         self.assertEqual(newest(), [0.5, 0.6])
         next(each for each in driver.find_elements(By.CSS_SELECTOR, ".choices button") if each.text == "mean").click()
-        self.assertEqual([label for label, _ in self.points(driver, "loss")], ["mean of ranks"])
+        self.assertEqual([label for label, _ in self.points(driver, "reports")], ["mean of ranks"])
         self.assertAlmostEqual(newest()[0], 0.55)
         rates = lambda: driver.execute_script("return Chart.getChart('chart-rate').data.datasets[0].data.map(each => each.y).filter(each => each !== null)")
         until("the learning rate falls", lambda: step() and len(set(rates())) > 2)
         self.assertEqual(rates(), sorted(rates(), reverse=True))
         self.assertFalse(empty()[1] or empty()[2])
-        marks = driver.execute_script("return Chart.getChart('chart-loss').$marks.map(each => each.text)")
+        marks = driver.execute_script("return Chart.getChart('chart-reports').$marks.map(each => each.text)")
         self.assertTrue(any(text.startswith("joined: ") for text in marks), marks)
         # A tile has the newest value of its chart.
         tile, drawn = driver.execute_script("""return [document.querySelector('#tile-gradients .value').firstChild.data,
@@ -245,14 +302,17 @@ class UseTest(PageTest):
             self.addCleanup(client.close)
             client.join(model, model.zeros(), rank, 30)
             client.push(model.zeros())
-            client.report({"loss": 1.0 + rank % 7})
+            if rank < 29:
+                client.report({"loss": 1.0 + rank % 7})
         driver = self.browser(daemon.page)
-        until("all are shown", lambda: self.column(driver, "trainers", "loss")[-1:] == ["2"] if self.cells(driver, "trainers") else False)
+        until("all are shown", lambda: self.column(driver, "trainers", "loss")[-2:] == ["1", "–"] if self.cells(driver, "trainers") else False)
         height = driver.execute_script("return document.querySelector('#trainers tbody').getBoundingClientRect().height")
         self.assertLess(height, 30 * 25)
-        next(each for each in driver.find_elements(By.CSS_SELECTOR, "#trainers .sort") if each.text == "loss").click()
-        self.assertEqual(self.column(driver, "trainers", "loss"), [str(1 + i) for i in range(7) for _ in range(5 if i < 2 else 4)])
-        until("many ranks are shown by their mean", lambda: [label for label, count in self.points(driver, "loss") if count] == ["mean of ranks"])
+        losses = [str(1 + i) for i in range(7) for _ in range(5 if i == 0 else 4)]
+        for order in (losses, losses[::-1]):
+            next(each for each in driver.find_elements(By.CSS_SELECTOR, "#trainers .sort") if each.text == "loss").click()
+            self.assertEqual(self.column(driver, "trainers", "loss"), [*order, "–"])
+        until("many ranks are shown by their mean", lambda: [label for label, count in self.points(driver, "reports") if count] == ["mean of ranks"])
         self.assertEqual(self.complaints(driver), [])
 
     def test_lines(self):
@@ -269,7 +329,7 @@ class UseTest(PageTest):
             self.assertEqual(self.imported(driver, "series.js", f"it.range([{{points: {points}}}])"), limits)
         # At the pointer every line has its value at the same moment, or none.
         title, lines = driver.execute_script(f"""
-            const chart = Chart.getChart('chart-loss'), {{x}} = chart.options.scales;
+            const chart = Chart.getChart('chart-reports'), {{x}} = chart.options.scales;
             chart.data.datasets = [{{label: 'rank 0', data: {one}}}, {{label: 'rank 1', data: {other}}}];
             [x.min, x.max] = [0, 30];
             chart.update('none');
@@ -280,7 +340,7 @@ class UseTest(PageTest):
               return [chart.tooltip.title[0].slice(-2), chart.tooltip.body.map(each => each.lines[0].trim())];
             }})[1]""")
         self.assertEqual((title, lines), ("20", ["rank 0: 3", "rank 1: 8.7"]))
-        alone = driver.execute_script("""const chart = Chart.getChart('chart-loss'), place = {x: chart.scales.x.getPixelForValue(10), y: 50};
+        alone = driver.execute_script("""const chart = Chart.getChart('chart-reports'), place = {x: chart.scales.x.getPixelForValue(10), y: 50};
             return Chart.Interaction.modes.moment(chart, place).map(each => each.datasetIndex)""")
         self.assertEqual(alone, [0])
         self.assertEqual(self.complaints(driver), [])
@@ -291,13 +351,14 @@ class UseTest(PageTest):
             self.train(daemon.address, rank, 2, steps=10_000_000)
         driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
-        until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "loss")] == [True, True])
+        until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "reports")] == [True, True])
         until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
         driver.find_element(By.CSS_SELECTOR, "#config-card summary").click()
         # Badges of every level.
         driver.execute_script("""for (const level of ['good', 'warn', 'bad', '']) {
             const badge = document.createElement('span'); badge.className = 'badge ' + level; badge.textContent = 'badge ' + level;
             document.querySelector('main').append(badge); }""")
+        self.assertTrue(daemon.status()["loses_model"])
         for scheme in ("light", "dark"):
             self.scheme(driver, scheme)
             self.assertEqual(driver.execute_script(FAINT_TEXTS), [], scheme)

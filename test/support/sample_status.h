@@ -14,9 +14,11 @@ inline DaemonStatus sampleStatus() {
   status.addresses = {"tcp://node-3:5500", "unix:///run/psd.sock"};
   status.threads = 2;
   status.residentBytes = 19'398'656;
+  status.openDescriptors = 40;
   status.held = {.inFlight = 1 << 20, .staged = 65'535};
   status.limits = {.inFlight = 1 << 30, .staged = 1 << 30};
   status.state = "serving";
+  status.losesModel = true;
   status.movedTo = {"tcp://node-5:5500,tcp://node-6:5500"};
   status.movedFrom = {"tcp://node-2:5500"};
   status.policy = "sync";

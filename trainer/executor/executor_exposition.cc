@@ -125,7 +125,7 @@ std::string exposition(const ExecutorStatus& status) {
   writeExecutor(out, status);
   writeCalls(out, status);
   writeTrainers(out, status);
-  writeProcessMetrics(out);
+  writeProcessMetrics(out, openDescriptors());
   return out.text();
 }
 

@@ -10,14 +10,17 @@ const kRecentSeconds = 15;  // no less than rates are averaged over
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const kStaleSeconds = 5;
-const state = { feed: null, status: null, events: [], daemons: [], config: null, configOf: 0,
-                history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, receivedAt: 0, broken: false, signedOut: false };
+const state = { feed: null, status: null, events: [], daemons: [], config: null, configOf: 0, readsConfig: false,
+                history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0,
+                receivedAt: 0, broken: false };
 const charts = new Charts(at("charts"), draw);
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
 /// RFC 7396.
 function patched(target, patch) {
-  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
-  const result = Object.assign(Object.create(null), target !== null && typeof target === "object" && !Array.isArray(target) ? target : {});
+  if (!isObject(patch)) return patch;
+  const result = Object.assign(Object.create(null), isObject(target) ? target : {});
   for (const [key, value] of Object.entries(patch)) {
     if (value === null) delete result[key]; else result[key] = patched(result[key], value);
   }
@@ -25,7 +28,7 @@ function patched(target, patch) {
 }
 
 /// The value of a key, created if missing.
-function kept(map, key, make) {
+function entryOf(map, key, make) {
   if (!map.has(key)) map.set(key, make());
   return map.get(key);
 }
@@ -33,7 +36,8 @@ function kept(map, key, make) {
 function addReports(time) {
   for (const trainer of state.status.trainers) {
     for (const { name, value } of trainer.reports ?? []) {
-      const series = kept(kept(state.history.reports, String(trainer.rank), () => new Map()), name, () => []);
+      const ofRank = entryOf(state.history.reports, String(trainer.rank), () => new Map());
+      const series = entryOf(ofRank, name, () => []);
       if (series.length && series[series.length - 1][1] === trainer.reported_step) continue;
       series.push([time, trainer.reported_step, value]);
       if (series.length > kSecondsKept) series.shift();
@@ -43,7 +47,7 @@ function addReports(time) {
 
 function received() {
   state.receivedAt = performance.now();
-  state.broken = state.signedOut = false;
+  state.broken = false;
 }
 
 /// Applies a tick's document, whole or delta.
@@ -68,39 +72,54 @@ function take(kind, data) {
 }
 
 /// Reads the configuration, and again after each event that may have changed it.
-function readConfig() {
+async function readConfig() {
   const newest = state.events.findLast((event) => ["reload", "primary", "serving"].includes(event.kind))?.number ?? 0;
-  if (!isAdmin() || (state.config && state.configOf === newest)) return;
-  state.configOf = newest;
-  fetched("/api/config.json").then((config) => { state.config = config; draw(); }, (error) => console.debug("no configuration", error));
+  if (!isAdmin() || state.readsConfig || (state.config && state.configOf === newest)) return;
+  state.readsConfig = true;
+  try {
+    state.config = await fetched("/api/config.json");
+    state.configOf = newest;
+    draw();
+  } catch (error) {
+    console.debug("no configuration", error);
+  }
+  state.readsConfig = false;
 }
 
 /// The newest points of the history, by series.
 function recent() {
   const { series, seconds } = state.history;
-  return seconds.slice(-kRecentSeconds).map((point) => ({ time: point[0], ...Object.fromEntries(series.map((name, index) => [name, point[index + 1]])) }));
+  return seconds.slice(-kRecentSeconds).map(([time, ...values]) => (
+    { time, ...Object.fromEntries(series.map((name, index) => [name, values[index]])) }));
 }
 
 function draw() {
   if (!state.status) return;
   const silentSeconds = (performance.now() - state.receivedAt) / 1000;
-  const stale = state.broken || state.signedOut || silentSeconds > kStaleSeconds;
+  const stale = state.broken || silentSeconds > kStaleSeconds;
   show({ ...state, recent: recent(), silentSeconds, stale }, isAdmin() ? remove : null);
   showEvents(state.events, draw);
-  charts.draw(state.history, shownEvents(state.events).map((event) => ({ time: event.time, text: `${event.kind}: ${event.text}`, level: levelOf(event) })));
-  if (state.signedOut) showSignedOut();
+  charts.draw(state.history, shownEvents(state.events).map((event) => (
+    { time: event.time, text: `${event.kind}: ${event.text}`, level: levelOf(event) })));
 }
 
 /// Reloads the daemon's history: its minutes advance, and it thins out long series of reports.
 async function readHistory() {
   const { reports, ...rest } = await fetched("/api/history.json");
   // Names come from trainers and may collide with an object's own properties, hence Map.
-  state.history = { ...rest, reports: new Map(Object.entries(reports).map(([rank, series]) => [rank, new Map(Object.entries(series))])) };
+  const byRank = Object.entries(reports).map(([rank, series]) => [rank, new Map(Object.entries(series))]);
+  state.history = { ...rest, reports: new Map(byRank) };
+}
+
+/// "name: value" of a line.
+function fieldOf(line) {
+  const end = line.indexOf(":");
+  return [line.slice(0, end), line.slice(end + 2)];
 }
 
 /// Reads the stream of events until it ends.
-async function follow(signal) {
-  const answer = await fetch("/api/events", { headers: headers(), cache: "no-store", signal });
+async function follow() {
+  const answer = await fetch("/api/events", { headers: headers(), cache: "no-store" });
   if (!answer.ok) throw new Error(`/api/events: ${answer.status}`);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = "";;) {
@@ -108,53 +127,46 @@ async function follow(signal) {
     if (done) return;
     text += value;
     for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
-      const fields = Object.fromEntries(text.slice(0, end).split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+      const fields = Object.fromEntries(text.slice(0, end).split("\n").map(fieldOf));
       if (fields.data) take(fields.event, JSON.parse(fields.data));
     }
   }
 }
 
-function showSignedOut() {
-  showState("unknown", "Not signed in", "this daemon requires a token");
-}
-
 async function run() {
   for (;;) {
-    const ended = new AbortController();
     try {
-      await signIn(() => {
-        state.signedOut = true;
-        state.config = null;
-        showSignedOut();
-        draw();
-      }, () => ended.abort());
+      await signIn(() => showState("unknown", "Not signed in", "this daemon requires a token"));
       await readHistory();
       state.status = await fetched("/api/status.json");
       received();
       draw();
-      await follow(ended.signal);
+      await follow();
     } catch (error) {
       console.debug("no connection to the daemon", error);
       state.broken = error instanceof TypeError;
       draw();
     }
-    if (!ended.signal.aborted) await new Promise((resolve) => setTimeout(resolve, kRetryMs));
+    await new Promise((resolve) => setTimeout(resolve, kRetryMs));
   }
 }
 
 async function remove(trainer) {
-  const text = `Process ${trainer.pid} on ${trainer.host} is evicted and may not join again. Another process may take the rank.`;
-  if (await confirmed({ title: `Remove the trainer of rank ${trainer.rank}?`, text, yes: "Remove", danger: true })) act("remove", { rank: trainer.rank });
+  const title = `Remove the trainer of rank ${trainer.rank}?`;
+  const text = `Process ${trainer.pid} on ${trainer.host} is evicted and may not join again. `
+    + "Another process may take the rank.";
+  if (await confirmed({ title, text, yes: "Remove", danger: true })) act("remove", { rank: trainer.rank });
 }
 
 const asks = {
-  reload: () => ({ title: "Reload the configuration?", text: "Changes in the file that can be applied at run time take effect for all trainers immediately.", yes: "Reload" }),
-  checkpoint: () => ({ title: "Write a checkpoint now?", text: "Training continues while it is written.", yes: "Checkpoint" }),
-  stop: () => {
-    const kept = state.status.durability.type !== "none" || state.config?.config.save;
-    return { title: "Stop the daemon?", text: kept ? "The run ends for all trainers. The model is saved as configured." : "The run ends for all trainers.", yes: "Stop", danger: true,
-             warning: kept ? "" : "Nothing of the model is kept: durability.type is none, and save is empty." };
-  },
+  reload: () => ({
+    title: "Reload the configuration?", yes: "Reload",
+    text: "Changes in the file that can be applied at run time take effect for all trainers immediately." }),
+  checkpoint: () => ({ title: "Write a checkpoint now?", yes: "Checkpoint",
+                       text: "Training continues while it is written." }),
+  stop: () => ({ title: "Stop the daemon?", yes: "Stop", danger: true, text: "The run ends for all trainers.",
+                 warning: state.status.loses_model
+                   ? "Nothing of the model is kept: durability.type is none, and save is empty." : "" }),
 };
 
 for (const button of document.querySelectorAll("[data-action]")) {
@@ -165,5 +177,7 @@ for (const button of document.querySelectorAll("[data-action]")) {
 }
 at("sign-out").addEventListener("click", signOut);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-setInterval(() => { if (performance.now() - state.receivedAt > kStaleSeconds * 1000 || state.broken) draw(); }, 1000);
+setInterval(() => {
+  if (performance.now() - state.receivedAt > kStaleSeconds * 1000 || state.broken) draw();
+}, 1000);
 run();

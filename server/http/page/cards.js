@@ -1,6 +1,6 @@
 // The cards below the charts: daemons, rounds, waiting trainers, durability, checkpoints, memory, shards, tables.
 import { at, h, render, say } from "/dom.js";
-import { bytes, duration, localTime, number, plural } from "/format.js";
+import { bytes, daemonName, duration, localTime, number, plural } from "/format.js";
 import { showTable } from "/table.js";
 
 const ranksText = (ranks) => (ranks.length ? ranks.join(", ") : "–");
@@ -25,7 +25,7 @@ export function showWaiting(status, stopped) {
   }
   if (stopped.length) {
     const ranks = status.trainers.map((trainer) => trainer.rank).sort((one, other) => one - other);
-    const whom = stopped.map((each) => `daemon ${each.partition} at ${each.address}`).join(", ");
+    const whom = stopped.map(daemonName).join(", ");
     waits.push(row("daemons", `${ranks.length > 1 ? "ranks" : "rank"} ${ranksText(ranks)} ${ranks.length > 1 ? "wait" : "waits"} for ${whom}`));
   }
   render(at("waiting"), waits.length ? waits : none("No trainer is waiting."));

@@ -11,8 +11,8 @@ const kRanksMax = 8;  // with more ranks the chart of reports begins with their 
 
 const SPECS = [
   { id: "gradients", title: "Gradients per second", format: number, rate: true, lines: [["gradients", "gradients/s", 0]], fill: true },
-  { id: "loss", title: "Reported by trainers", format: number, reports: true },
-  { id: "rate", title: "Learning rate", format: number, lines: [["learning_rate", "of the next update", 3]] },
+  { id: "reports", title: "Reported by trainers", format: number, reports: true },
+  { id: "rate", title: "Learning rate", format: number, lines: [["learning_rate", "largest of all groups", 3]] },
   { id: "staleness", title: "Staleness", format: number, lines: [["staleness_median", "median", 2], ["staleness_99", "99 %", 4]] },
   { id: "traffic", title: "Traffic per second", format: mebibytes, rate: true, scale: 1 / 1048576, lines: [["pull_bytes", "pulled", 0], ["push_bytes", "pushed", 1]] },
   { id: "apply", title: "Apply latency", format: duration, lines: [["apply_seconds_median", "median", 3], ["apply_seconds_99", "99 %", 4]] },

@@ -21,10 +21,11 @@ export function showEvents(events, changed) {
   const counts = new Map();
   for (const { kind } of events) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   render(at("event-kinds"), [...counts].sort().map(([kind, count]) =>
-    h("button", { key: kind, type: "button", "aria-pressed": String(!hidden.has(kind)), onclick: () => toggle(kind, changed) }, `${kind} ${count}`)));
-  const shown = shownEvents(events).reverse();
-  render(at("events"), shown.length ? shown.map((event) =>
+    h("button", { key: kind, type: "button", "aria-pressed": String(!hidden.has(kind)),
+                  onclick: () => toggle(kind, changed) }, `${kind} ${count}`)));
+  const items = shownEvents(events).reverse().map((event) =>
     h("li", { key: event.number, "data-kind": event.kind },
       h("time", { datetime: new Date(event.time * 1000).toISOString() }, clock(event.time)),
-      h("span", {}, h("span", { class: `badge ${levelOf(event)}` }, event.kind)), h("span", {}, event.text))) : h("li", { class: "none" }, "No events of these kinds."));
+      h("span", {}, h("span", { class: `badge ${levelOf(event)}` }, event.kind)), h("span", {}, event.text)));
+  render(at("events"), items.length ? items : h("li", { class: "none" }, "No events of these kinds."));
 }

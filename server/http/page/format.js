@@ -39,4 +39,7 @@ export function localTime(text) {
   return `${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock(time.getTime() / 1000)}`;
 }
 
+/// A row of /api/daemons.json in a sentence.
+export const daemonName = (daemon) => `daemon ${daemon.partition} at ${daemon.address}`;
+
 export function plural(count, one, many) { return `${count} ${count === 1 ? one : many ?? one + "s"}`; }

@@ -4,9 +4,10 @@ import { at, say } from "/dom.js";
 /// The daemon refuses the caller: no token, or one that does not suffice.
 class Refused extends Error {}
 
-let access = null;      // {role, caller}; null: not signed in
-let waitsForButton = false;
-let leave = () => {};   // ends what is in progress under the current token
+let access = null;  // {role, caller}; null: not signed in
+
+/// "yes" in the tab's storage: the caller declined to give a token, or signed out; do not ask.
+const kDeclined = "declined";
 
 export const isAdmin = () => access?.role === "admin";
 
@@ -22,17 +23,18 @@ export async function fetched(path) {
   return answer.json();
 }
 
-/// Resolves once the daemon accepts the caller. It asks for a token, unless the caller has declined: then it waits for the
-/// button. `signedOut()` is called before. `end()` ends what this session reads.
-export async function signIn(signedOut, end) {
-  leave = end;
+/// Resolves once the daemon accepts the caller. Until then it calls `signedOut()` and asks for a token; if the caller
+/// has declined, it waits for the button.
+export async function signIn(signedOut) {
   for (;;) {
     try {
-      access = await fetched("/api/caller.json");
+      const now = await fetched("/api/caller.json");
+      if (access && (now.role !== access.role || now.caller !== access.caller)) return forget();
+      access = now;
       return showCaller();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      access = null;
+      if (access) return forget();
       showCaller();
       signedOut();
       await tokenEntered(sessionStorage.getItem("token") ? error.message : "This daemon requires a token.");
@@ -40,10 +42,17 @@ export async function signIn(signedOut, end) {
   }
 }
 
+/// Forgets all that the page shows or is about to receive. Never resolves: the page loads again.
+function forget() {
+  location.reload();
+  return new Promise(() => {});
+}
+
 function showCaller() {
   const hasToken = sessionStorage.getItem("token") !== null;
   for (const button of document.querySelectorAll("[data-admin]")) button.hidden = !isAdmin();
-  say("caller", access?.caller ? `${access.caller}, ${access.role}` : access?.role === "reader" ? "reader" : "");
+  const unnamed = access?.role === "reader" ? "reader" : "";
+  say("caller", access?.caller ? `${access.caller}, ${access.role}` : unnamed);
   at("sign-out").hidden = !access || !hasToken;
   at("sign-in").hidden = true;
 }
@@ -53,23 +62,23 @@ function tokenEntered(why) {
   say("sign-in-why", why);
   return new Promise((resolve) => {
     const open = () => { field.value = ""; dialog.showModal(); };
-    const decline = () => { waitsForButton = true; button.hidden = false; };
+    const decline = () => { sessionStorage.setItem(kDeclined, "yes"); button.hidden = false; };
     button.onclick = open;
     dialog.oncancel = decline;
     at("sign-in-cancel").onclick = () => { dialog.close(); decline(); };
     dialog.querySelector("form").onsubmit = () => {
       sessionStorage.setItem("token", field.value.trim());
-      waitsForButton = false;
+      sessionStorage.removeItem(kDeclined);
       resolve();
     };
-    if (waitsForButton) decline(); else open();
+    if (sessionStorage.getItem(kDeclined)) decline(); else open();
   });
 }
 
 export function signOut() {
   sessionStorage.removeItem("token");
-  waitsForButton = true;
-  leave();
+  sessionStorage.setItem(kDeclined, "yes");
+  forget();
 }
 
 function toast(text, level = "") {
@@ -99,7 +108,8 @@ export function confirmed({ title, text, yes, danger = false, warning = "" }) {
 
 export async function act(name, body = {}) {
   try {
-    const answer = await fetch(`/api/${name}`, { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    const answer = await fetch(`/api/${name}`, {
+      method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) });
     const type = answer.headers.get("Content-Type") ?? "";
     const said = type.startsWith("application/json") ? await answer.json() : { error: await answer.text() };
     toast(said.message ?? said.error, answer.ok ? "" : "bad");

@@ -4,8 +4,8 @@ import { at, h, render } from "/dom.js";
 const shown = new Map();   // by id, the arguments of the last showTable()
 const orders = new Map();  // by id, {name, down}: the column sorted by
 
-/// Columns: {name, cell(row), text: to the left, by(row): what it is sorted by}. `key(row)` identifies a row. Without a
-/// chosen column the rows stay in their order.
+/// Columns: {name, cell(row), text: to the left, by(row): what it is sorted by}. `key(row)` identifies a row. Rows
+/// without a value are last. Without a chosen column the rows stay in their order.
 export function showTable(id, columns, rows, key) {
   shown.set(id, { columns, rows, key });
   const place = at(id), order = orders.get(id);
@@ -34,13 +34,13 @@ function sorted(columns, rows, order) {
   if (!by) return rows;
   const values = new Map(rows.map((row) => [row, by(row)]));
   const sign = order.down ? -1 : 1;
-  return [...rows].sort((one, other) => sign * compared(values.get(one), values.get(other)));
+  return [...rows].sort((one, other) => compared(values.get(one), values.get(other), sign));
 }
 
-function compared(one, other) {
+function compared(one, other, sign) {
   const none = [one, other].map((value) => value === null || value === undefined);
   if (none[0] || none[1]) return none[0] - none[1];
-  return typeof one === "string" ? one.localeCompare(other) : one - other;
+  return sign * (typeof one === "string" ? one.localeCompare(other) : one - other);
 }
 
 /// Marks the sides at which a table continues beyond its card.

@@ -10,7 +10,9 @@ namespace {
 using testing::TempDir;
 using testing::TestLoop;
 
-TEST_CASE("disks are measured at the start and every interval, and the daily check runs once a day") {
+TEST_CASE(
+    "disks and descriptors are measured at the start and every interval, and the daily check runs once a "
+    "day") {
   TestLoop loop;
   kj::TimerImpl timer(kj::origin<kj::TimePoint>());
   const TempDir folder;
@@ -21,9 +23,10 @@ TEST_CASE("disks are measured at the start and every interval, and the daily che
   CHECK(upkeep.disks()[0].path == folder.path());
   CHECK(upkeep.disks()[0].freeBytes > 0);
   CHECK(upkeep.disks()[0].sizeBytes >= upkeep.disks()[0].freeBytes);
+  CHECK(upkeep.openDescriptors() > 2);
 
   PSD_REQUIRE_OK(makePosixEnv()->createFolder(later));
-  timer.advanceTo(timer.now() + Upkeep::kDiskInterval);
+  timer.advanceTo(timer.now() + Upkeep::kInterval);
   CHECK(loop.until([&] { return upkeep.disks().size() == 2; }));
   CHECK(checks == 0);
   for (int day = 1; day <= 2; day++) {

@@ -114,14 +114,16 @@ TEST_CASE("a store of a bad model or beyond its limits is rejected") {
   CHECK(huge.error().code == ErrorCode::overloaded);
 }
 
-TEST_CASE("a shard has the learning rate of its newest push, if that carried one") {
+TEST_CASE("a shard has the largest learning rate of its newest update, if its push carried some") {
   const auto store = storeOf(kModel, 1);
-  const Shard& shard = store->shard(0);
+  Shard& shard = store->shard(0);
   CHECK_FALSE(shard.pushedRate());
-  const Hyperparameters carried{{{0.25, 0, 0, 0}}, {{shard.range().count, 0}}};
-  CHECK(shard.scalars(1, 0.5, std::make_shared<const Hyperparameters>(carried)).number == 1);
+  const Hyperparameters carried{{{0.125, 0, 0, 0}, {0.25, 0, 0, 0}}, {{shard.range().count, 0}}};
+  const UpdateScalars scalars = shard.scalars(1, 0.5, std::make_shared<const Hyperparameters>(carried));
+  CHECK_FALSE(shard.pushedRate());
+  shard.endUpdate({.scalars = scalars, .gradient = {}, .sources = {}});
   CHECK(shard.pushedRate() == 0.25);
-  CHECK(shard.scalars(2).number == 2);
+  shard.endUpdate({.scalars = shard.scalars(2), .gradient = {}, .sources = {}});
   CHECK_FALSE(shard.pushedRate());
 }
 
