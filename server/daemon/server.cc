@@ -458,6 +458,7 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
+  status.losesModel = Administration::losesModel(serving_, host_);
   if (upkeep_) status.disks = upkeep_->disks();
   status.certificateExpirySeconds = tlsAcceptor_.certificateExpiry();
   if (replicaSet_) {

@@ -116,6 +116,7 @@ class ParameterHost final : public Hosting {
   const DaemonConfig& config() const { return *config_; }
   /// Valid after open().
   ModelHost& models() { return *models_; }
+  const ModelHost& models() const { return *models_; }
   /// Takes a checkpoint that starts after the call; resolves with its path. ErrorCode::invalidArgument
   /// without durability, notReady before the model is initialized.
   kj::Promise<Result<std::string>> checkpointNow();

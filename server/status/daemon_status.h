@@ -425,6 +425,7 @@ struct DaemonStatus {
   HeldBytes held;                   ///< its fields are inlined in the document
   HeldLimits limits;
   std::string state;
+  bool losesModel = false;             ///< whether the end of the run would lose the model
   std::vector<std::string> movedTo;    ///< by partition, the addresses to which the model has moved, "A,B"
   std::vector<std::string> movedFrom;  ///< addresses of the previous lead, if the model has moved here
   std::string policy, optimizer;
@@ -467,6 +468,7 @@ struct DaemonStatus {
     HeldBytes::fields(visit, self.held);
     visit("limits", self.limits);
     visit("state", self.state);
+    visit("loses_model", self.losesModel);
     visit("moved_to", self.movedTo);
     visit("moved_from", self.movedFrom);
     visit("policy", self.policy);

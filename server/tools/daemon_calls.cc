@@ -62,14 +62,10 @@ Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here) {
   return allDaemons(call);
 }
 
-namespace {
-
 Result<Json> statusAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
   return parseJson(text, "the status of " + address.toString());
 }
-
-}  // namespace
 
 Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Json document, statusAt(address, call));
@@ -145,8 +141,7 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
 }
 
 Status withAdvice(Status outcome, const DaemonCall& call) {
-  // A daemon that ends a connection is there: it need not see another.
-  if (outcome.ok() || outcome.message().find(": cannot connect: ") == std::string::npos) return outcome;
+  if (outcome.ok() || outcome.error().code != ErrorCode::unavailable) return outcome;
   for (const std::string& server : call.servers) {
     const Result<Address> address = parseAddress(server);
     bool refused = false;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
+#include "common/log/log.h"
 #include "common/os/env.h"
 #include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
@@ -119,7 +120,7 @@ Status showReload(const DaemonCall& call) {
       worst = {change.error().code, "not all daemons would accept their configuration"};
       continue;
     }
-    std::printf("%s: %s\n", address.toString().c_str(), change->c_str());
+    std::puts(oneLine(address.toString() + ": " + *change, kMessageBytesMax).c_str());
   }
   return worst;
 }
@@ -297,6 +298,14 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
   return worst;
 }
 
+/// Whether the end of the daemon would lose its model. Reads nothing else of the status: the daemon may have
+/// another version, and an older one does not tell.
+Result<bool> losesModel(const Address& address, const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Json status, statusAt(address, call));
+  const auto found = status.find("loses_model");
+  return found != status.end() && found->is_boolean() && found->get<bool>();
+}
+
 }  // namespace
 
 Status stopServer(const DaemonCall& call, bool discard) {
@@ -306,20 +315,29 @@ Status stopServer(const DaemonCall& call, bool discard) {
     const auto found = readStatusAt(called, call);
     if (found.ok() && found->state == kStateMoved) return stopMoved(call, daemons);
   }
+  std::vector<Result<Address>> addresses;
+  for (const DaemonCall& daemon : daemons) {
+    addresses.push_back(daemons.size() == 1 ? addressOf(daemon) : primaryAddress(daemon));
+    if (discard || !addresses.back().ok()) continue;
+    const Result<bool> loses = losesModel(*addresses.back(), call);
+    if (!loses.ok()) {
+      addresses.back() = loses.error();
+    } else if (*loses) {
+      return {
+          ErrorCode::notReady,
+          fmt::format("{}: the end would lose the model: `durability` is none and `save` is empty; save it "
+                      "with 'psd export --server {} FILE', or stop with --discard",
+                      addresses.back()->toString(), joined(call.servers, ","))};
+    }
+  }
   Status worst;
   // The lead last, since it decides which trainers are joined.
   for (size_t i = daemons.size(); i-- > 0;) {
-    const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : primaryAddress(daemons[i]);
-    const Status stopped = address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials,
-                                                     /*unlessLost=*/!discard)
-                                        : address.status();
-    const bool refused = !discard && !stopped.ok() && stopped.error().code == ErrorCode::notReady;
+    const Result<Address>& address = addresses[i];
+    const Status stopped =
+        address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials) : address.status();
     if (stopped.ok()) {
       std::printf("%s has stopped\n", address->toString().c_str());
-    } else if (refused && i + 1 == daemons.size()) {
-      return {ErrorCode::notReady, stopped.message() +
-                                       "; save it with 'psd export --server ADDRESS FILE', or "
-                                       "stop with --discard"};
     } else if (daemons.size() == 1) {
       return stopped;
     } else {
