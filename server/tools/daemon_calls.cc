@@ -141,7 +141,8 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
 }
 
 Status withAdvice(Status outcome, const DaemonCall& call) {
-  if (outcome.ok() || outcome.error().code != ErrorCode::unavailable) return outcome;
+  // A daemon that ends a connection is there: it need not see another.
+  if (outcome.ok() || outcome.message().find(": cannot connect: ") == std::string::npos) return outcome;
   for (const std::string& server : call.servers) {
     const Result<Address> address = parseAddress(server);
     bool refused = false;
