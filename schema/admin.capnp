@@ -86,10 +86,8 @@ interface Admin @0xa8f89e12343931e8 {
   # moved away. standby: it is not the primary of its replica set. overloaded (of the data sent later): more than
   # limits.arriving_bytes.
 
-  stop @1 (reason :Text, wait :Bool, unlessLost :Bool) -> (status :Acknowledgement);
+  stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.
-  # `unlessLost`: notReady, and nothing ends, if the daemon serves an initialized model that the configuration saves
-  # nowhere.
   # With `wait` it is answered right before the connection ends: when everything is saved, or with the error of a failed
   # save.
 }

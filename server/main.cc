@@ -267,7 +267,8 @@ struct OperatorFlags {
 /// The flags of `psd token`.
 struct TokenFlags {
   CLI::App *token, *making, *listing, *revoking;
-  std::string name, role, file, expires;
+  std::string name, role, file;
+  std::optional<std::string> expires;
 
   explicit TokenFlags(CLI::App& app)
       : token(app.add_subcommand("token", "Create, list and revoke access tokens")),
@@ -282,9 +283,7 @@ struct TokenFlags {
     making->add_option("--role", role, "reader, trainer or admin; each includes the previous ones")
         ->required()
         ->type_name("ROLE");
-    making
-        ->add_option("--expires", expires, "Time from now on after which the daemon refuses it: 12h, 30d, 8w")
-        ->type_name("TIME");
+    making->add_option("--expires", expires, "Lifetime, such as 12h, 30d or 8w")->type_name("TIME");
     making->add_option("--file", file, "Append the line to this file instead of printing it")
         ->type_name("FILE");
     revoking->add_option("name", name, "The name of the tokens' owner")->required()->type_name("NAME");
@@ -399,7 +398,7 @@ struct RepartitionFlags {
   }
 };
 
-/// An example of each command that sets no footer itself.
+/// An example of each command that sets no footer itself; a group's is that of its first command.
 constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"status", "psd status --server tcp://node7:5500"},
     {"reload", "psd reload --dry-run"},
@@ -412,7 +411,6 @@ constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"recover", "psd recover --server tcp://node8:5500"},
     {"move", "psd move --server tcp://node7:5500 --to tcp://node9:5500"},
     {"trainer remove", "psd trainer remove 3"},
-    {"trainer", "psd trainer remove 3"},
     {"export", "psd export --server tcp://node7:5500 model.safetensors"},
     {"inspect", "psd inspect /var/lib/psd/saved"},
     {"replay", "psd replay /var/lib/psd/saved --until 5000 --to model.safetensors"},
@@ -421,7 +419,6 @@ constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"token new", "psd token new --name ops --role admin --expires 30d --file tokens"},
     {"token list", "psd token list --file tokens"},
     {"token revoke", "psd token revoke ops --file tokens"},
-    {"token", "psd token new --name ops --role admin --expires 30d --file tokens"},
     {"doctor", "psd doctor --config configs/durable.json"}};
 
 void addExamples(CLI::App& app) {
@@ -430,6 +427,10 @@ void addExamples(CLI::App& app) {
     std::istringstream names(words);
     for (std::string name; names >> name;) command = command->get_subcommand(name);
     command->footer(std::string("Example: ") + example);
+  }
+  for (CLI::App* const group : app.get_subcommands({})) {
+    if (const auto commands = group->get_subcommands({}); !commands.empty())
+      group->footer(commands.front()->get_footer());
   }
 }
 

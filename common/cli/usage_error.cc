@@ -46,7 +46,8 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& na
 std::string wrongOption(const std::string& word, const CLI::App& app, const std::string& help) {
   const CLI::App& chosen = chosenOf(app);
   const std::string name = word.substr(0, word.find('='));
-  if (name == "-v" || name == "-V") return name + ": no such option; did you mean --version?";
+  if (name == "-v" || name == "-V" || name == "--version")
+    return name + ": no such option; did you mean '" + app.get_name() + " --version'?";
   if (&chosen != &app && chosen.get_option_no_throw(name) != nullptr) return belongsAfter(app, name);
   std::vector<const CLI::App*> commands;
   collect(app, commands);
@@ -86,7 +87,7 @@ std::string wrongWord(const std::string& word, const CLI::App& app, const Comman
   if (&chosen != &app) {
     return quoted + ": no such command of " + nameOf(app, chosen) + ", which has: " + joined(names, ", ");
   }
-  if (word == "version") return quoted + none + "did you mean --version?";
+  if (word == "version") return quoted + none + "did you mean '" + app.get_name() + " --version'?";
   if (const auto hint = hints.find(word); hint != hints.end())
     return quoted + none + std::string(hint->second);
   return quoted + none + suggestion(word, names, help);
@@ -121,7 +122,7 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app, const Comman
   const std::vector<std::string> unknown = app.remaining(true);
   auto option = std::find_if(unknown.begin(), unknown.end(),
                              [](const std::string& word) { return word.starts_with('-'); });
-  // What follows a command that does not exist is as wrong, but not the fault.
+  // A command that does not exist makes the options after it unknown, too: the command is the fault.
   if (option != unknown.begin() && !chosenOf(app).get_subcommands({}).empty()) option = unknown.end();
   std::string message;
   if (option != unknown.end()) {

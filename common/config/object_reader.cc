@@ -137,6 +137,7 @@ struct ObjectReader::State {
   Json document;
   std::deque<Node> nodes{};             ///< addresses are stable; the root first
   std::optional<std::string> wrong{};   ///< first wrong type or value
+  const Node* wrongNode = nullptr;      ///< the object that `wrong` is about, if it is about one
   std::optional<std::string> failed{};  ///< first fail()
 
   Node* makeNode(const Json* json, std::string path) {
@@ -144,7 +145,7 @@ struct ObjectReader::State {
   }
   /// Adds to the error about a node how to write the type that stands in its place.
   void suggestType(const Node& node, const std::vector<std::string_view>& types) {
-    if (!node.instead->is_string() || !wrong || !wrong->starts_with(node.path + ": must be ")) return;
+    if (wrongNode != &node || !node.instead->is_string()) return;
     const std::string_view near = nearest(node.instead->get<std::string>(), types);
     if (!near.empty()) *wrong += "; did you mean {\"type\": \"" + std::string(near) + "\"}?";
   }
@@ -375,8 +376,11 @@ ObjectReader ObjectReader::object(std::string_view key, std::string_view right) 
   Entry& entry = node_->entry(key);
   if (entry.kind == Entry::Kind::object) return {state_, entry.children[0]};
   bool usable = value != nullptr && value->is_object();
-  if (value != nullptr && !usable) wrong(pathOf(key), right, *value);
   Node* child = state_->makeNode(usable ? value : nullptr, pathOf(key));
+  if (value != nullptr && !usable) {
+    if (!state_->wrong) state_->wrongNode = child;
+    wrong(pathOf(key), right, *value);
+  }
   child->instead = usable ? nullptr : value;
   entry.kind = Entry::Kind::object;
   entry.children = {child};

@@ -8,13 +8,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/os/socket.h"
+#include "common/os/write_whole.h"
 
 namespace psd {
 namespace {
+
+namespace fs = std::filesystem;
 
 Error fileError(const std::string& path, std::string_view what) {
   return {ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
@@ -24,7 +28,10 @@ Error fileError(const std::string& path, std::string_view what) {
 /// ACL, whose mask is what the mode shows as the group's.
 bool isCredential(const std::string& path) {
   const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
-  return folder != nullptr && path.starts_with(std::string(folder) + "/");
+  if (folder == nullptr || *folder != '/') return false;
+  std::error_code missing, error;
+  const fs::path parent = fs::canonical(path, missing).parent_path();
+  return parent == fs::canonical(folder, error) && !missing && !error;
 }
 
 /// Checks the open file, not what is at the path by now.
@@ -69,40 +76,58 @@ Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, 
   }
 }
 
-Status replacePrivateText(const std::string& path, std::string_view text) {
-  std::error_code error;
-  const std::string target = std::filesystem::canonical(path, error);  // a link to it stays
-  struct stat info {};
-  if (error || stat(target.c_str(), &info) != 0) return fileError(path, "cannot be inspected");
-  std::string beside = target + ".XXXXXX";
-  const OwnFd file(mkostemp(beside.data(), O_CLOEXEC));
-  if (file.get() < 0) return fileError(beside, "cannot be written");
-  const bool owned = info.st_uid == geteuid() || fchown(file.get(), info.st_uid, info.st_gid) == 0;
-  if (owned && fchmod(file.get(), info.st_mode & 07777) == 0 &&
-      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      fsync(file.get()) == 0 && rename(beside.c_str(), target.c_str()) == 0) {
-    return {};
+namespace {
+
+/// Opens the file at the path, and waits while another holds its lock.
+Result<OwnFd> openLocked(const std::string& path) {
+  for (;;) {
+    OwnFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
+    if (file.get() < 0) return fileError(path, "cannot be written");
+    struct stat locked {
+    }, present{};
+    if (flock(file.get(), LOCK_EX) != 0 || fstat(file.get(), &locked) != 0) {
+      if (errno == EINTR) continue;
+      return fileError(path, "cannot be locked");
+    }
+    // While this call waited, the holder of the lock may have replaced the file.
+    if (stat(path.c_str(), &present) == 0 && present.st_dev == locked.st_dev &&
+        present.st_ino == locked.st_ino)
+      return file;
   }
-  const Status failed = fileError(path, "cannot be replaced");
-  unlink(beside.c_str());
-  return failed;
 }
 
-Status appendPrivateLine(const std::string& path, std::string_view line) {
-  const OwnFd file(
-      open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
-  if (file.get() < 0) return fileError(path, "cannot be written");
-  PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path, false));
-  // Do not append to an unterminated last line.
-  char last = '\n';
-  const off_t size = lseek(file.get(), 0, SEEK_END);
-  if (size > 0 && pread(file.get(), &last, 1, size - 1) != 1) return fileError(path, "cannot be read");
-  const std::string text = (last == '\n' ? "" : "\n") + std::string(line) + "\n";
-  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      fsync(file.get()) != 0) {
-    return fileError(path, "cannot be written");
+/// Replaces the file by one with this text, the same owner and mode. False: errno says why.
+bool replaceFile(const std::string& path, int old, std::string_view text) {
+  struct stat info {};
+  if (fstat(old, &info) != 0) return false;
+  std::string beside = path + ".XXXXXX";
+  const OwnFd file(mkostemp(beside.data(), O_CLOEXEC));
+  if (file.get() < 0) return false;
+  const bool owned = info.st_uid == geteuid() || fchown(file.get(), info.st_uid, info.st_gid) == 0;
+  if (!owned || fchmod(file.get(), info.st_mode & 07777) != 0 || !writeWhole(file.get(), text) ||
+      fsync(file.get()) != 0 || rename(beside.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    unlink(beside.c_str());
+    errno = why;
+    return false;
   }
-  return {};
+  const OwnFd folder(open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder.get() >= 0 && fsync(folder.get()) == 0;
+}
+
+}  // namespace
+
+Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
+                       const std::function<Status(std::string& text)>& edit) {
+  PSD_ASSIGN_OR_RETURN(const OwnFd lock, openLocked(path));
+  PSD_ASSIGN_OR_RETURN(const std::string before, readPrivateText(path, bytesMax, what, /*orPipe=*/false));
+  std::string after = before;
+  PSD_RETURN_IF_ERROR(edit(after));
+  if (after == before) return {};
+  std::error_code error;
+  const std::string target = fs::canonical(path, error);  // a link to it stays
+  if (error) return {ErrorCode::io, path + ": cannot be inspected: " + error.message()};
+  return replaceFile(target, lock.get(), after) ? Status() : fileError(path, "cannot be replaced");
 }
 
 }  // namespace psd

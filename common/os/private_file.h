@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -10,15 +11,14 @@ namespace psd {
 
 /// Reads a whole file with secrets, of at most `bytesMax` bytes; `what` ("a token file") names the kind of
 /// file in the error. ErrorCode::io also if group or others may read or write the file, except for systemd's
-/// in CREDENTIALS_DIRECTORY, which the group may read, or if its owner is neither this process's user nor
-/// root. `orPipe`: a pipe is accepted, and waited for.
+/// directly in CREDENTIALS_DIRECTORY, which the group may read, or if its owner is neither this process's
+/// user nor root. `orPipe`: a pipe is accepted, and waited for.
 Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
                                     bool orPipe);
 
-/// Replaces the content of such a file at once; its owner and mode stay.
-Status replacePrivateText(const std::string& path, std::string_view text);
-
-/// Appends a line to such a file; a missing file is created, accessible to its owner only.
-Status appendPrivateLine(const std::string& path, std::string_view line);
+/// Replaces the text of such a file by what `edit` makes of it, at once and on disk; its owner and mode stay.
+/// A missing file is created, accessible to its owner only. Waits while another process edits the file.
+Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
+                       const std::function<Status(std::string& text)>& edit);
 
 }  // namespace psd

@@ -39,8 +39,8 @@ struct Identity {
 /// How a caller authenticated, to be rechecked when the rules change.
 struct Access {
   Identity identity;
-  std::optional<Sha256> token{};  ///< nullopt: by properties of the connection
-  std::optional<std::time_t> expires{};
+  std::optional<Sha256> token{};         ///< nullopt: by properties of the connection
+  std::optional<std::time_t> expires{};  ///< when the token stops being valid; empty: never
 };
 
 /// Authorization rules from the configuration and its token file. Immutable.

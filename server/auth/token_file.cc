@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 4u << 20;
 constexpr size_t kNameBytesMax = 64;
+constexpr std::string_view kFileKind = "a token file";
 constexpr std::string_view kHashName = "sha256:", kExpires = "expires=";
 constexpr std::string_view kTokenPrefix = "psd_";  // prefix that makes a leaked token recognizable
 
@@ -31,13 +33,12 @@ std::vector<std::string_view> wordsOf(std::string_view line) {
   return words;
 }
 
-/// The time that utcText() writes so.
-std::optional<std::time_t> timeOf(std::string_view text) {
+/// The inverse of utcText(): nothing for other spellings, and for dates that no calendar has.
+std::optional<std::time_t> timeOf(const std::string& text) {
   std::tm parts{};
-  const std::string whole(text);
-  const char* const end = strptime(whole.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  if (end == nullptr || *end != '\0') return {};
-  return timegm(&parts);
+  if (strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) return {};
+  const std::time_t time = timegm(&parts);
+  return utcText(time) == text ? std::optional(time) : std::nullopt;
 }
 
 Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
@@ -56,10 +57,11 @@ Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
   }
   PSD_ASSIGN_OR_RETURN(token.digest, sha256Of(words[2].substr(kHashName.size())));
   if (words.size() == 3) return token;
-  token.expires = words[3].starts_with(kExpires) ? timeOf(words[3].substr(kExpires.size())) : std::nullopt;
+  token.expires =
+      words[3].starts_with(kExpires) ? timeOf(std::string(words[3].substr(kExpires.size()))) : std::nullopt;
   if (!token.expires) {
     return Error{ErrorCode::invalidArgument,
-                 "the fourth word is expires=TIME, as expires=2026-12-31T00:00:00Z"};
+                 "the fourth word is expires=TIME, a date in UTC as expires=2026-12-31T00:00:00Z"};
   }
   return token;
 }
@@ -84,7 +86,7 @@ Status checkTokenName(std::string_view name) {
 
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::string text,
-                       readPrivateText(path, kFileBytesMax, "a token file", /*orPipe=*/false));
+                       readPrivateText(path, kFileBytesMax, kFileKind, /*orPipe=*/false));
   std::vector<KnownToken> tokens;
   std::map<std::string, Role> roles;
   std::string_view rest = text;
@@ -110,20 +112,42 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
   return tokens;
 }
 
+Status addToken(const std::string& path, const KnownToken& token) {
+  return editPrivateText(path, kFileBytesMax, kFileKind, [&](std::string& text) -> Status {
+    PSD_ASSIGN_OR_RETURN(const auto known, readTokenFile(path));
+    if (known.size() >= kTokensMax) {
+      return {ErrorCode::invalidArgument,
+              fmt::format("{}: has {} tokens already, which is the maximum; remove a line first", path,
+                          known.size())};
+    }
+    for (const KnownToken& other : known) {
+      if (other.name != token.name || other.role == token.role) continue;
+      return {ErrorCode::invalidArgument,
+              fmt::format("{}: '{}' has role {} there, and a name has one role; remove that line first", path,
+                          token.name, roleName(other.role))};
+    }
+    if (!text.empty() && text.back() != '\n') text += '\n';
+    text += token.line() + "\n";
+    return {};
+  });
+}
+
 Result<size_t> removeTokens(const std::string& path, std::string_view name) {
-  PSD_RETURN_IF_ERROR(readTokenFile(path).status());
-  PSD_ASSIGN_OR_RETURN(const std::string text, readPrivateText(path, kFileBytesMax, "a token file", false));
-  std::string kept;
+  PSD_RETURN_IF_ERROR(readTokenFile(path).status());  // a missing file is not created
   size_t removed = 0;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
-    rest.remove_prefix(line.size());
-    const auto words = wordsOf(line.substr(0, line.find('\n')));
-    const bool named = !words.empty() && words[0] == name;
-    removed += named ? 1 : 0;
-    if (!named) kept += line;
-  }
-  if (removed > 0) PSD_RETURN_IF_ERROR(replacePrivateText(path, kept));
+  PSD_RETURN_IF_ERROR(editPrivateText(path, kFileBytesMax, kFileKind, [&](std::string& text) -> Status {
+    std::string kept;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
+      rest.remove_prefix(line.size());
+      const auto words = wordsOf(line.substr(0, line.find('\n')));
+      const bool named = !words.empty() && words[0] == name;
+      removed += named ? 1 : 0;
+      if (!named) kept += line;
+    }
+    text = std::move(kept);
+    return {};
+  }));
   return removed;
 }
 

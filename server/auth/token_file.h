@@ -16,8 +16,8 @@ namespace psd {
 struct KnownToken {
   std::string name;  ///< of its holder
   Role role = Role::reader;
-  Sha256 digest{};  ///< of the token's characters
-  std::optional<std::time_t> expires{};
+  Sha256 digest{};                       ///< of the token's characters
+  std::optional<std::time_t> expires{};  ///< when it stops being valid; empty: never
 
   bool expired(std::time_t now) const { return expires && now >= *expires; }
   /// As a line of a token file: "NAME ROLE sha256:HEX", and "expires=2026-12-31T00:00:00Z" if it does.
@@ -34,6 +34,9 @@ inline constexpr size_t kTokensMax = 10'000;
 /// have several tokens, all with the same role. Errors name the path and the line; ErrorCode::io also if
 /// group or others have access to the file.
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path);
+
+/// Appends the line of a token, and creates a missing file. Fails if a daemon would reject the file then.
+Status addToken(const std::string& path, const KnownToken& token);
 
 /// Removes the lines of the tokens with that name; the rest of the file stays as it is. Returns their number.
 Result<size_t> removeTokens(const std::string& path, std::string_view name);

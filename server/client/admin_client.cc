@@ -6,9 +6,8 @@
 #include <capnp/rpc-twoparty.h>
 #include <fmt/format.h>
 #include <kj/async-io.h>
-#include <poll.h>
-#include <sys/socket.h>
 
+#include "common/os/http_answer.h"
 #include "common/os/socket.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
@@ -29,22 +28,6 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
   return "no answer within " + durationText(timeout);
 }
 
-/// Silence after which the other end of a connection is asked whether it speaks HTTP.
-constexpr kj::Duration kProbeAfter = 700 * kj::MILLISECONDS;  // a refused login is answered sooner
-constexpr std::chrono::milliseconds kProbeTimeout{500};
-
-/// Whether an HTTP server, such as the daemon's page, answers there. Blocks.
-bool speaksHttp(const Address& address) {
-  constexpr std::string_view kRequest = "GET /healthz HTTP/1.0\r\n\r\n", kAnswer = "HTTP/";
-  const auto fd = connectTo(address, kProbeTimeout);
-  if (!fd.ok() || send(fd->get(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) < 0) return false;
-  pollfd look{fd->get(), POLLIN, 0};
-  char text[kAnswer.size()];
-  return poll(&look, 1, static_cast<int>(kProbeTimeout.count())) > 0 &&
-         std::string_view(text, static_cast<size_t>(
-                                    std::max<ssize_t>(recv(fd->get(), text, sizeof text, 0), 0))) == kAnswer;
-}
-
 /// How long to wait for the daemon's answer.
 enum class Patience { asToConnect, endless };
 
@@ -55,15 +38,49 @@ Result<T> fromDaemon(const Address& address, Result<T> outcome) {
   return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
 }
 
-using LoginAnswer = capnp::Response<schema::LoginResult>;
+/// Whether an HTTP server answers there, such as the daemon's page: it waits for the rest of a login.
+bool speaksHttp(const Address& address) {
+  constexpr std::chrono::milliseconds kTimeout{500};
+  return !address.tls && !httpAnswer(address, "/healthz", kTimeout).empty();
+}
 
-/// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error. `late` is
-/// appended to it if the daemon did not answer a request in time.
+/// How far a conversation with a daemon came.
+enum class Stage { login, request };
+
+/// The Error for a conversation that an exception of Cap'n Proto ended at `stage`. `late` is appended to it
+/// if the daemon did not answer a request in time.
+Error brokenOff(const kj::Exception& exception, const Address& address, std::chrono::milliseconds timeout,
+                Stage stage, const char* late) {
+  const std::string place = address.toString() + ": ";
+  if (exception.getType() == kj::Exception::Type::OVERLOADED) {
+    if (stage == Stage::request) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout) + late};
+    if (!speaksHttp(address)) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout)};
+    return {ErrorCode::protocolMismatch,
+            place + "HTTP is spoken there; the daemon's own address, of `listen`, is needed"};
+  }
+  if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+    return {ErrorCode::protocolMismatch,
+            fmt::format("{}the daemon speaks another protocol than version {}, which this program speaks",
+                        place, wire::kProtocolVersion)};
+  }
+  const std::string_view why = wire::textIn(exception.getDescription());
+  if (const size_t at = why.find(wire::kRefused); at != std::string_view::npos) {
+    return {ErrorCode::overloaded,
+            place + printable(why.substr(at + std::string_view(wire::kRefused).size()), 500)};
+  }
+  if (isTlsRefusal(why)) return {ErrorCode::unauthenticated, place + printable(why)};
+  return {ErrorCode::unavailable,
+          place + "the connection broke" +
+              (stage == Stage::request ? " before the daemon answered" : "; is this a psd daemon?")};
+}
+
+/// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error, with
+/// `late` as for brokenOff().
 template <class T, class Talk>
 Result<T> withLogin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
                     const char* late, Talk talk, Patience patience = Patience::asToConnect) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  bool asked = false, http = false;
+  Stage stage = Stage::login;
   try {
     auto io = kj::setupAsyncIo();
     auto& timer = io.provider->getTimer();
@@ -74,52 +91,20 @@ Result<T> withLogin(const Address& address, const Credentials& credentials, std:
     capnp::TwoPartyClient client(*socket.stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
     wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
-    kj::Promise<LoginAnswer> answered = login.send().dropPipeline();
-    // An HTTP server waits for the end of a header that never comes.
-    auto unlessHttp = timer.afterDelay(kProbeAfter).then([&]() -> kj::Promise<LoginAnswer> {
-      if (address.tls || !(http = speaksHttp(address))) return kj::NEVER_DONE;
-      return KJ_EXCEPTION(FAILED, "HTTP is spoken there");
-    });
-    auto conversation = timer.timeoutAt(deadline, answered.exclusiveJoin(kj::mv(unlessHttp)))
+    auto conversation = timer.timeoutAt(deadline, login.send().dropPipeline())
                             .then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
                               const Status status = wire::readStatus(answer.getStatus());
                               if (!status.ok()) {
                                 return Result<T>(status.error().code, address.toString() + ": " +
                                                                           printable(status.message(), 500));
                               }
-                              asked = true;
+                              stage = Stage::request;
                               return talk(answer, client);
                             });
     if (patience == Patience::endless) return fromDaemon(address, conversation.wait(io.waitScope));
     return fromDaemon(address, timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope));
   } catch (const kj::Exception& exception) {
-    if (http) {
-      return Error{
-          ErrorCode::protocolMismatch,
-          address.toString() + ": HTTP is spoken there; the daemon's own address, of `listen`, is needed"};
-    }
-    if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-      return Error{ErrorCode::deadlineExceeded,
-                   address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
-    }
-    if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
-      return Error{
-          ErrorCode::protocolMismatch,
-          fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
-                      address.toString(), wire::kProtocolVersion)};
-    }
-    const std::string_view why = wire::textIn(exception.getDescription());
-    if (const size_t at = why.find(wire::kRefused); at != std::string_view::npos) {
-      return Error{ErrorCode::overloaded,
-                   address.toString() + ": " +
-                       printable(why.substr(at + std::string_view(wire::kRefused).size()), 500)};
-    }
-    if (isTlsRefusal(why)) {
-      return Error{ErrorCode::unauthenticated, address.toString() + ": " + printable(why)};
-    }
-    return Error{ErrorCode::unavailable,
-                 address.toString() + ": the connection broke" +
-                     (asked ? " before the daemon answered" : "; is this a psd daemon?")};
+    return brokenOff(exception, address, timeout, stage, late);
   }
 }
 
@@ -366,20 +351,16 @@ Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds t
 }
 
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
-                  const Credentials& credentials, bool unlessLost) {
+                  const Credentials& credentials) {
   return withAdmin<bool>(
              address, credentials, timeout,
              [&](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
                auto request = admin.stopRequest();
-               request.setUnlessLost(unlessLost);
                request.setReason(reason.c_str());
                request.setWait(true);
                return request.send().then(
                    [&](capnp::Response<schema::Admin::StopResults> response) -> kj::Promise<Result<bool>> {
                      const Status saved = wire::readStatus(response.getStatus());
-                     if (unlessLost && !saved.ok() && saved.error().code == ErrorCode::notReady) {
-                       return Result<bool>(saved.error());  // it has not stopped
-                     }
                      Result<bool> outcome = true;
                      if (!saved.ok()) {
                        outcome =

@@ -84,9 +84,8 @@ Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds t
                              const Credentials& credentials);
 
 /// Asks the daemon to stop and waits until it has closed the connection, that is, has ended. Also an Error if
-/// it failed to save its state. `unlessLost`: ErrorCode::notReady, and the daemon continues, if it saves its
-/// model nowhere.
+/// it failed to save its state.
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
-                  const Credentials& credentials = {}, bool unlessLost = false);
+                  const Credentials& credentials = {});
 
 }  // namespace psd

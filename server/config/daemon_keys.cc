@@ -339,7 +339,8 @@ void readTraining(ConfigReader& in, DaemonConfig& config) {
 /// Keys of what is saved, and their checks with those read before.
 void readSaving(ConfigReader& in, DaemonConfig& config) {
   in.path({"save",
-           "Path of a .safetensors file for the final model, written when the daemon ends; the daemon does "
+           "Path of a .safetensors file for the final model without rows of tables, written when the daemon "
+           "ends; the daemon does "
            "not start where it cannot create a file. Empty: it is not saved.",
            kOfDaemon},
           config.save);

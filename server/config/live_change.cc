@@ -1,8 +1,10 @@
 #include "server/config/live_change.h"
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
+#include "common/text/text.h"
 #include "server/config/config_schema.h"
 #include "server/optimizer/optimizer_config.h"
 #include "server/optimizer/option_text.h"
@@ -91,11 +93,11 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   return names;
 }
 
-/// Trainers learn when they join whether and how to take local steps.
-Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
+/// Why local steps cannot change so: trainers learn when they join whether and how to take them. Else empty.
+std::string whyNotLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
   const bool alike = before.local.period == 0 || before.type == after.type;
-  if (before.local == after.local && alike) return {};
+  if (before.local == after.local && alike) return "";
   const auto earlyText = [](const PolicyChoice& policy) {
     const std::string key = policy.traits.rounds ? "grace_ms" : "dynamic_period";
     return policy.local.endsEarly ? ", " + key : ", no " + key;
@@ -117,55 +119,58 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
     return policy.type + " with period " + std::to_string(policy.local.period) + ", lr " +
            numberText(policy.local.rate) + ", alpha " + numberText(policy.local.alpha);
   };
-  return {ErrorCode::invalidArgument, "policy: cannot change while the daemon runs from " + describe(before) +
-                                          " to " + describe(after) +
-                                          ": trainers learn when they join how to take steps by themselves"};
+  return "policy: cannot change while the daemon runs from " + describe(before) + " to " + describe(after) +
+         ": trainers learn when they join how to take steps by themselves";
 }
 
-/// Trainers learn when they join whether and how to average gradients.
-Status checkAllReduce(const DaemonConfig& now, const DaemonConfig& next) {
-  if (allReduceOf(now.groups) == allReduceOf(next.groups)) return {};
-  return {ErrorCode::invalidArgument,
-          "policy: cannot change while the daemon runs from " + describePolicies(now.groups) + " to " +
-              describePolicies(next.groups) +
-              ", nor can timeout_ms and bucket_bytes of allreduce: trainers learn when they join how to "
-              "average gradients"};
+/// Why averaging of gradients cannot change so: trainers learn of it when they join. Else empty.
+std::string whyNotAllReduce(const DaemonConfig& now, const DaemonConfig& next) {
+  if (allReduceOf(now.groups) == allReduceOf(next.groups)) return "";
+  return "policy: cannot change while the daemon runs from " + describePolicies(now.groups) + " to " +
+         describePolicies(next.groups) +
+         ", nor can timeout_ms and bucket_bytes of allreduce: trainers learn when they join how to average "
+         "gradients";
+}
+
+/// Why the optimizer of a group cannot change to that of `next`; empty if it can. `logs`: the daemon writes a
+/// log.
+std::string whyNotOptimizer(const DaemonConfig& now, const DaemonConfig& next, size_t group, bool logs) {
+  const Optimizer &before = now.groups[group].optimizer, &after = next.groups[group].optimizer;
+  const auto cannot = [&](const std::string& key, const std::string& why) {
+    return pathOf(now.groups, group, key) + ": cannot change while the daemon runs from '" +
+           before.describe() + "' to '" + after.describe() + "'" + why;
+  };
+  if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
+    return cannot(
+        "optimizer",
+        std::string(", which keeps other state per weight") +
+            (takesTrainersOptimizer(now.groups) ? "; the program of the first trainer chose it" : ""));
+  }
+  if (logs && !replaysAlike(before, after))
+    return cannot("policy", " with durability.type log, which replays with one value");
+  return "";
 }
 
 }  // namespace
 
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
-  PSD_RETURN_IF_ERROR(checkLocalSteps(now.config, next.config));
-  PSD_RETURN_IF_ERROR(checkAllReduce(now.config, next.config));
+  std::vector<std::string> reasons = {whyNotLocalSteps(now.config, next.config),
+                                      whyNotAllReduce(now.config, next.config)};
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
-  std::string refused;
+  bool namesOptimizer = false;  // by its keys, which says more than the optimizer as a whole
   for (const Difference& difference : differences(now, next)) {
     const bool may = isLive(difference.path);
     if (may && (!logs || replaysAlike(difference.path))) continue;
-    refused += (refused.empty() ? "" : "; ") + difference.path + ": cannot change while the daemon runs" +
-               (may ? " with durability.type log, which replays with one value" : "") + " (" +
-               difference.now + " -> " + difference.next + ")";
+    namesOptimizer = namesOptimizer || isOrLiesIn(withoutGroup(difference.path), "optimizer");
+    reasons.push_back(difference.path + ": cannot change while the daemon runs" +
+                      (may ? " with durability.type log, which replays with one value" : "") + " (" +
+                      difference.now + " -> " + difference.next + ")");
   }
-  if (!refused.empty()) return {ErrorCode::invalidArgument, refused};
-  const auto& groups = now.config.groups;
-  for (size_t i = 0; i < groups.size(); i++) {
-    const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
-    const auto refused = [&](const std::string& key, const std::string& why) {
-      return Status(ErrorCode::invalidArgument,
-                    pathOf(groups, i, key) + ": cannot change while the daemon runs from '" +
-                        before.describe() + "' to '" + after.describe() + "'" + why);
-    };
-    if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
-      return refused(
-          "optimizer",
-          std::string(", which keeps other state per weight") +
-              (takesTrainersOptimizer(groups) ? "; the program of the first trainer chose it" : ""));
-    }
-    if (logs && !replaysAlike(before, after)) {
-      return refused("policy", " with durability.type log, which replays with one value");
-    }
-  }
-  return {};
+  const size_t groups = std::min(now.config.groups.size(), next.config.groups.size());
+  for (size_t i = 0; !namesOptimizer && i < groups; i++)
+    reasons.push_back(whyNotOptimizer(now.config, next.config, i, logs));
+  std::erase(reasons, "");
+  return reasons.empty() ? Status() : Status(ErrorCode::invalidArgument, joined(reasons, "; "));
 }
 
 std::vector<bool> samePolicies(const LoadedConfig& now, const LoadedConfig& next) {

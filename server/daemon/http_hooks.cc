@@ -128,10 +128,9 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
     });
   };
   hooks.actions["stop"] = [&administration](const Json&, const std::string& by) {
-    return administration.stop("asked by " + by, /*wait=*/false, /*unlessLost=*/false, by)
-        .then([](const Status& status) {
-          return status.ok() ? Outcome("the daemon is stopping") : Outcome(status.error());
-        });
+    return administration.stop("asked by " + by, /*wait=*/false, by).then([](const Status& status) {
+      return status.ok() ? Outcome("the daemon is stopping") : Outcome(status.error());
+    });
   };
   return hooks;
 }

@@ -244,9 +244,9 @@ kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
   std::string text = "asked by " + callerText();
   if (reason.size() > 0) text += ": " + printable({reason.begin(), reason.size()});
-  const bool wait = context.getParams().getWait(), unlessLost = context.getParams().getUnlessLost();
+  const bool wait = context.getParams().getWait();
   context.releaseParams();
-  auto done = administration_.stop(text, wait, unlessLost, callerText()).then(answering(context));
+  auto done = administration_.stop(text, wait, callerText()).then(answering(context));
   return wait ? connection_->untilOutcome(kj::mv(done)) : kj::mv(done);
 }
 

@@ -168,27 +168,23 @@ class Administration {
       return coordinator.serving().outcome(move, lead == coordinator.daemonId());
     });
   }
-  /// Ends the run; `wait`: resolves with the outcome of the daemon's final work. `unlessLost`: refuses, and
-  /// ends nothing, if the served model is saved nowhere.
-  kj::Promise<Status> stop(std::string reason, bool wait, bool unlessLost, std::string by) {
-    return control_.run([reason = std::move(reason), wait, unlessLost, by = std::move(by)](
-                            Coordinator& coordinator, ParameterHost& host) mutable -> kj::Promise<Status> {
-      if (unlessLost && !coordinator.end().requested() && losesModel(coordinator.serving(), host)) {
-        return Status(ErrorCode::notReady, "the end would lose model '" +
-                                               host.models().model()->store->model().name +
-                                               "': `durability` is none and `save` is empty");
-      }
+  /// Ends the run; `wait`: resolves with the outcome of the daemon's final work.
+  kj::Promise<Status> stop(std::string reason, bool wait, std::string by) {
+    return control_.run([reason = std::move(reason), wait, by = std::move(by)](
+                            Coordinator& coordinator, ParameterHost&) mutable -> kj::Promise<Status> {
       coordinator.requestStop(std::move(reason), EndOf::run, by);
       return wait ? coordinator.end().whenOutcome() : kj::Promise<Status>(Status());
     });
   }
 
-  /// Whether the end of the run would lose the model. That of a standby is its primary's.
+  /// Whether the end of the run would lose the model, or rows of tables, which `save` does not write. That of
+  /// a standby is its primary's.
   static bool losesModel(const ServingState& serving, const ParameterHost& host) {
     const ServingPhase phase = serving.phase();
     const DaemonConfig& config = host.config();
     return (phase == ServingPhase::serving || phase == ServingPhase::quiescing) && host.models().ready() &&
-           !config.durability.enabled() && config.save.empty();
+           !config.durability.enabled() &&
+           (config.save.empty() || host.models().model()->store->rowShardCount() > 0);
   }
 
  private:

@@ -97,11 +97,6 @@ std::string tablesTable(const std::vector<TableStatus>& tables) {
   return alignedRows(rows);
 }
 
-/// "1 tensor", "2 tensors"
-std::string countText(uint64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string modelLines(const DaemonStatus& status) {
   if (!status.model) return labelledLine("model", "none yet; the first trainer defines it");
   const ModelStatus& model = *status.model;
@@ -149,8 +144,7 @@ std::string waitingLine(const WaitingStatus& waiting, bool several) {
     return fmt::format("rank {} ({})", one.rank, durationText(one.waitedSeconds));
   });
   if (waiting.joins > 0)
-    reason += fmt::format("{}{} more trainer{} to join", reason.empty() ? "" : "; ", waiting.joins,
-                          waiting.joins == 1 ? "" : "s");
+    reason += (reason.empty() ? "" : "; ") + countText(waiting.joins, "more trainer") + " to join";
   const std::string ranks = ranksText(waiting.ranks);
   return labelledLine(
       "waiting",

@@ -25,6 +25,10 @@ std::string labelledLine(std::string_view label, std::string_view text) {
   return fmt::format("{:<10} {}\n", label, oneLine(text, kTableLineBytesMax));
 }
 
+std::string countText(uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string rateText(double perSecond) {
   const bool whole = perSecond >= 100 && perSecond < 1e15;
   return whole ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);

@@ -13,6 +13,9 @@ using TextRow = std::vector<std::string>;
 /// "model      none yet": a line with a padded label.
 std::string labelledLine(std::string_view label, std::string_view text);
 
+/// "1 tensor", "2 tensors"
+std::string countText(uint64_t count, std::string_view what);
+
 /// "18230", "0.25": a rate per second.
 std::string rateText(double perSecond);
 

@@ -92,7 +92,7 @@ std::vector<std::string> topCells(const TopRow& row) {
           reportedRateText(trainer, kReportedTokens)};
 }
 
-/// One row per trainer, in at most `most` lines.
+/// One row per trainer, in at most `most` lines, or three: a heading, a trainer, the number of the others.
 std::string topTrainers(const std::vector<TopRow>& trainers, bool tokens, size_t most, size_t columns) {
   if (trainers.empty()) return "  no trainers\n";
   std::vector<TextRow> rows = {{"rank", "process", "step", "steps/s", "samples/s", "loss", "staleness",
@@ -104,11 +104,8 @@ std::string topTrainers(const std::vector<TopRow>& trainers, bool tokens, size_t
        {"process", "steps/s", "pulled", "pushed", "staleness", "step", "last seen"}) {
     if (rowWidth(rows) > columns) eraseColumn(rows, name);
   }
-  const std::string hidden = shown == trainers.size()
-                                 ? ""
-                                 : fmt::format("  {} more trainer{}\n", trainers.size() - shown,
-                                               trainers.size() - shown == 1 ? "" : "s");
-  return alignedRows(rows) + hidden;
+  const size_t hidden = trainers.size() - shown;
+  return alignedRows(rows) + (hidden == 0 ? "" : "  " + countText(hidden, "more trainer") + "\n");
 }
 
 std::string topWaiting(const DaemonStatus& now) {

@@ -13,8 +13,10 @@ namespace psd {
 /// What `psd top` shows of a daemon. A value type.
 struct TopView {
   std::string_view sort = "rank";  ///< one of topSortKeys(); all but "rank" largest first
-  size_t rows = 0;            ///< the most lines, with a line on the trainers that are left out; 0: no limit
-  size_t columns = SIZE_MAX;  ///< narrower lines lack columns, and are cut at last
+  /// The most lines; 0: no limit. Trainers are left out, down to one, and a line tells how many.
+  size_t rows = 0;
+  /// The most characters in a line: columns are left out, and lines that are still longer are cut.
+  size_t columns = SIZE_MAX;
 };
 
 std::span<const std::string_view> topSortKeys();

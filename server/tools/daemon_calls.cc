@@ -62,14 +62,10 @@ Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here) {
   return allDaemons(call);
 }
 
-namespace {
-
 Result<Json> statusAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
   return parseJson(text, "the status of " + address.toString());
 }
-
-}  // namespace
 
 Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Json document, statusAt(address, call));

@@ -42,7 +42,8 @@ Result<Address> primaryAddress(const DaemonCall& call);
 /// connection.
 Result<Address> addressOf(const DaemonCall& call);
 
-/// The status of the daemon at `address`.
+/// The status of the daemon at `address`: the document, of any version of psd, and as read by this one.
+Result<nlohmann::ordered_json> statusAt(const Address& address, const DaemonCall& call);
 Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call);
 inline constexpr std::string_view kStateMoved = "moved";  ///< DaemonStatus::state: its model has moved away
 

@@ -3,8 +3,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,8 +15,10 @@
 #include "common/config/json_file.h"
 #include "common/log/log.h"
 #include "common/os/host.h"
+#include "common/text/number.h"
 #include "common/text/text.h"
 #include "server/status/status_json.h"
+#include "server/status/table_text.h"
 #include "server/tools/host_checks.h"
 
 namespace psd {
@@ -22,7 +27,8 @@ namespace {
 using Outcome = Finding::Outcome;
 
 const char* outcomeName(Outcome outcome) {
-  return outcome == Outcome::ok ? "ok" : outcome == Outcome::warn ? "warn" : "fail";
+  constexpr const char* kNames[] = {"ok", "warn", "fail", "skip"};
+  return kNames[static_cast<size_t>(outcome)];
 }
 
 Status print(const std::vector<Finding>& findings, bool json) {
@@ -41,26 +47,33 @@ Status print(const std::vector<Finding>& findings, bool json) {
   }
   if (json) std::puts(jsonText({{"checks", checks}}, 2).c_str());
   if (failed == 0) return {};
-  return {ErrorCode::notReady, fmt::format("{} of {} checks failed", failed, findings.size())};
+  return {ErrorCode::notReady, fmt::format("{} of {} failed", failed, countText(findings.size(), "check"))};
+}
+
+/// The number of entries of a folder; nothing if it cannot be read.
+std::optional<uint64_t> entriesOf(const std::string& folder) {
+  uint64_t entries = 0;
+  std::error_code error;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator at(folder, error); !error && at != end; at.increment(error))
+    entries++;
+  return error ? std::nullopt : std::optional(entries);
 }
 
 /// The soft limit and the number of open descriptors of a process of this machine.
 Finding checkProcess(uint32_t pid) {
   const std::string folder = fmt::format("/proc/{}", pid);
   std::ifstream file(folder + "/limits");
-  std::string line;
-  uint64_t limit = 0;
-  while (std::getline(file, line)) {
-    if (std::istringstream words(line.substr(std::min<size_t>(line.size(), 26)));
-        line.starts_with("Max open files"))
-      words >> limit;
+  std::string line, limit;
+  while (limit.empty() && std::getline(file, line)) {
+    constexpr std::string_view kName = "Max open files";
+    if (line.starts_with(kName)) std::istringstream(line.substr(kName.size())) >> limit;
   }
-  std::error_code error;
-  const auto open = std::distance(std::filesystem::directory_iterator(folder + "/fd", error),
-                                  std::filesystem::directory_iterator());
-  if (error || limit == 0) return {"descriptors", Outcome::ok, "not checked: the process is another user's"};
-  const std::string text = fmt::format("{} of {} open", open, limit);
-  if (static_cast<uint64_t>(open) * 10 < limit * 9) return {"descriptors", Outcome::ok, text};
+  const std::optional<uint64_t> open = entriesOf(folder + "/fd");
+  if (!open || limit.empty()) return {"descriptors", Outcome::skip, "the process is another user's"};
+  const std::string text = fmt::format("{} of {} open", *open, limit);
+  const auto most = toNumber<uint64_t>(limit);  // nothing of "unlimited"
+  if (!most || *open * 10 < *most * 9) return {"descriptors", Outcome::ok, text};
   return {"descriptors", Outcome::warn, text + "; raise LimitNOFILE, or ulimit -n, and restart the daemon"};
 }
 
@@ -70,26 +83,19 @@ Finding checkState(const DaemonStatus& status) {
   return {"state", Outcome::warn, state + "; psd status tells what it waits for"};
 }
 
-void checkSaving(const DaemonStatus& status, bool local, std::vector<Finding>& all) {
-  const DurabilityStatus& durability = status.durability;
-  if (durability.type == "none") {
-    all.push_back(
-        {"durability", Outcome::warn, "none: the model is lost if the daemon dies; see `durability`"});
-    return;
-  }
-  if (durability.error.empty()) {
-    all.push_back({"durability", Outcome::ok,
-                   fmt::format("{}, {} checkpoints", durability.type, durability.checkpoints)});
-  } else {
-    all.push_back({"durability", Outcome::fail, durability.error + "; repair it, then psd checkpoint"});
-  }
-  if (local) all.push_back(checkDisk("durability.path", durability.path));
+Finding checkSaving(const DurabilityStatus& durability) {
+  if (durability.type == "none")
+    return {"durability", Outcome::warn, "none: the model is lost if the daemon dies; see `durability`"};
+  if (!durability.error.empty())
+    return {"durability", Outcome::fail, durability.error + "; repair it, then psd checkpoint"};
+  return {"durability", Outcome::ok,
+          fmt::format("{}, {}", durability.type, countText(durability.checkpoints, "checkpoint"))};
 }
 
 std::vector<Finding> findingsOf(const DaemonStatus& status) {
-  const bool local = status.host == hostName();
-  std::vector<Finding> all = {checkState(status)};
-  checkSaving(status, local && std::filesystem::exists(status.durability.path), all);
+  std::vector<Finding> all = {checkState(status), checkSaving(status.durability)};
+  for (const DiskStatus& disk : status.disks)
+    all.push_back(checkRoom("disk of " + disk.path, {disk.freeBytes, disk.sizeBytes}));
   if (status.replicaSet) {
     const ReplicaSetStatus& group = *status.replicaSet;
     all.push_back(group.engine.empty() ? Finding{"etcd", Outcome::ok, "answers"}
@@ -99,11 +105,10 @@ std::vector<Finding> findingsOf(const DaemonStatus& status) {
       all.push_back({"standby", Outcome::warn, "none in sync; start it, or see its psd status"});
   }
   if (status.logLinesDropped > 0) {
-    all.push_back(
-        {"log", Outcome::warn,
-         fmt::format("{} lines dropped; its file or terminal is too slow", status.logLinesDropped)});
+    all.push_back({"log", Outcome::warn,
+                   countText(status.logLinesDropped, "line") + " dropped; its file or terminal is too slow"});
   }
-  if (local) all.push_back(checkProcess(status.pid));
+  if (status.host == hostName()) all.push_back(checkProcess(status.pid));
   return all;
 }
 

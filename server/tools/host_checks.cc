@@ -15,13 +15,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <kj/async-io.h>
-#include <sys/socket.h>
-#include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include "common/os/http_answer.h"
 #include "common/os/shared_memory.h"
 #include "common/os/socket.h"
+#include "common/os/write_whole.h"
 #include "common/text/number.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
@@ -112,17 +112,8 @@ Finding checkClock() {
 
 /// The time in the header Date of a member's answer, without TLS.
 std::optional<std::time_t> timeAt(const EtcdMember& member) {
-  Address address{.host = member.host, .port = member.port};
-  const auto fd = connectTo(address, kMemberTimeout);
-  if (!fd.ok()) return {};
-  const timeval most{.tv_sec = kMemberTimeout.count() / 1000, .tv_usec = 0};
-  const int flags = fcntl(fd->get(), F_GETFL);
-  fcntl(fd->get(), F_SETFL, flags & ~O_NONBLOCK);
-  setsockopt(fd->get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-  const std::string request = "GET /version HTTP/1.0\r\nHost: " + member.authority() + "\r\n\r\n";
-  if (send(fd->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
-  std::string answer(4096, '\0');
-  answer.resize(static_cast<size_t>(std::max<ssize_t>(recv(fd->get(), answer.data(), answer.size(), 0), 0)));
+  const std::string answer =
+      httpAnswer({.host = member.host, .port = member.port}, "/version", kMemberTimeout);
   constexpr std::string_view kDate = "\r\nDate: ";
   const size_t at = answer.find(kDate);
   std::tm parts{};
@@ -135,7 +126,7 @@ std::optional<std::time_t> timeAt(const EtcdMember& member) {
 Finding checkMemberClock(const EtcdMember& member) {
   const std::string name = "clock of " + member.toString();
   const auto time = timeAt(member);
-  if (!time) return {name, Outcome::warn, "it does not tell the time; see the check of etcd"};
+  if (!time) return {name, Outcome::skip, "no Date in its answer; see the check of etcd"};
   const double apart = std::abs(std::difftime(*time, std::time(nullptr)));
   if (apart <= kClockSecondsMax) return {name, Outcome::ok, "within some seconds"};
   return {name, Outcome::warn,
@@ -162,19 +153,16 @@ Finding checkEtcd(const EngineConfig& engine) {
 
 /// Writes and syncs some MiB there, and removes them; nullopt if that fails, with errno set.
 std::optional<double> bytesPerSecond(const std::string& folder) {
-  constexpr size_t kPieces = 16;
+  constexpr size_t kBytes = 16 * kMiB;
   std::string path = folder + "/psd-doctor.XXXXXX";
   const OwnFd file(mkostemp(path.data(), O_CLOEXEC));
   if (file.get() < 0) return {};
   unlink(path.c_str());
-  const std::string piece(kMiB, 'x');
+  const std::string text(kBytes, 'x');
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < kPieces; i++) {
-    if (write(file.get(), piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) return {};
-  }
-  if (fsync(file.get()) != 0) return {};
+  if (!writeWhole(file.get(), text) || fsync(file.get()) != 0) return {};
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  return static_cast<double>(kPieces * kMiB) / std::max(taken.count(), 1e-6);
+  return static_cast<double>(kBytes) / std::max(taken.count(), 1e-6);
 }
 
 /// The folder, or the nearest one above it that exists.
@@ -186,24 +174,27 @@ std::string existing(const std::string& folder) {
   return path;
 }
 
-}  // namespace
-
+/// Room and speed of the disk of a folder; `name` is the key that names the folder.
 Finding checkDisk(const std::string& name, const std::string& folder) {
   constexpr double kSlow = 50e6;
   const std::string at = existing(folder);
-  struct statvfs info {};
   const std::optional<double> speed = bytesPerSecond(at);
-  if (!speed || statvfs(at.c_str(), &info) != 0) {
+  if (!speed) {
     return {name, Outcome::fail,
             fmt::format("{}: {}; make room there, or let psd's user write to it", at, std::strerror(errno))};
   }
-  const uint64_t free = info.f_bavail * info.f_frsize;
-  const std::string text =
-      fmt::format("{} free, {}/s with sync", bytesText(free), bytesText(static_cast<uint64_t>(*speed)));
-  if (free < kGiB) return {name, Outcome::warn, text + "; make room, or lower durability.keep"};
-  if (*speed < kSlow)
-    return {name, Outcome::warn, text + "; checkpoints and pushes with a log wait for this disk"};
-  return {name, Outcome::ok, text};
+  Finding room = checkRoom(name, diskRoom(at).value_or(DiskRoom()));
+  room.text = fmt::format("{}/s with sync, {}", bytesText(static_cast<uint64_t>(*speed)), room.text);
+  if (room.outcome != Outcome::ok || *speed >= kSlow) return room;
+  return {name, Outcome::warn, room.text + "; checkpoints and pushes with a log wait for this disk"};
+}
+
+}  // namespace
+
+Finding checkRoom(const std::string& name, const DiskRoom& room) {
+  const std::string text = fmt::format("{} free of {}", bytesText(room.free), bytesText(room.size));
+  if (room.free >= kGiB) return {name, Outcome::ok, text};
+  return {name, Outcome::warn, text + "; make room, or lower durability.keep"};
 }
 
 std::vector<Finding> checkHost(const DaemonConfig& config) {

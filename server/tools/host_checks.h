@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "common/os/disk_room.h"
 #include "server/config/daemon_config.h"
 
 namespace psd {
 
 /// One line of `psd doctor`. A value type.
 struct Finding {
-  enum class Outcome { ok, warn, fail };
-  std::string check;  ///< what was looked at: "disk"
+  enum class Outcome { ok, warn, fail, skip };  ///< skip: it could not be looked at
+  std::string check;                            ///< what was looked at: "disk"
   Outcome outcome = Outcome::ok;
   std::string text;  ///< what was found and, unless it is ok, what to do
 };
@@ -20,7 +21,7 @@ struct Finding {
 /// writes a temporary file to its folders. Blocks.
 std::vector<Finding> checkHost(const DaemonConfig& config);
 
-/// Free room and speed of the file system of a folder; `name` is the key that names it. Blocks.
-Finding checkDisk(const std::string& name, const std::string& folder);
+/// Whether a file system has enough room; `name` says which it is.
+Finding checkRoom(const std::string& name, const DiskRoom& room);
 
 }  // namespace psd

@@ -31,15 +31,18 @@ ServerFlags::ServerFlags(CLI::App& command, const std::string& seconds, const st
           ->allow_extra_args(false)  // the next argument belongs to the command
           ->type_name("ADDRESS");
   if (!server.empty()) option->capture_default_str()->envname("PSD_SERVER");
-  command.add_option("--timeout", seconds_, "How long to wait for the daemon's answer")
-      ->capture_default_str()
-      ->type_name("SECONDS");
+  CLI::Option* const timeout =
+      command.add_option("--timeout", seconds_, "How long to wait for the daemon's answer")
+          ->capture_default_str()
+          ->type_name("SECONDS");
+  if (server.empty()) timeout->needs(option);
   addCredentialFlags(command, credentials_);
   for (const char* const name : {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"}) {
     CLI::Option* const flag = command.get_option(name);
     std::string text = flag->get_description();  // a sentence, as the others of psd
     text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
     flag->description(text);
+    if (server.empty()) flag->needs(option);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
+#include "common/log/log.h"
 #include "common/os/env.h"
 #include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
@@ -119,7 +120,7 @@ Status showReload(const DaemonCall& call) {
       worst = {change.error().code, "not all daemons would accept their configuration"};
       continue;
     }
-    std::printf("%s: %s\n", address.toString().c_str(), change->c_str());
+    std::puts(oneLine(address.toString() + ": " + *change, kMessageBytesMax).c_str());
   }
   return worst;
 }
@@ -297,6 +298,27 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
   return worst;
 }
 
+/// ErrorCode::notReady if the end of the daemon would lose its model. Reads little of the status: the daemon
+/// may have another version, and an older one does not tell.
+Status checkNothingIsLost(const Address& address, const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Json status, statusAt(address, call));
+  const auto loses = status.find("loses_model");
+  if (loses == status.end() || *loses != Json(true)) return {};
+  const auto tables = status.find("tables");
+  if (tables != status.end() && !tables->empty()) {
+    return {ErrorCode::notReady,
+            fmt::format(
+                "{}: the end would lose the rows of the model's tables, which only `durability` keeps, and "
+                "that is none; stop with --discard, or give `durability` when the daemon starts",
+                address.toString())};
+  }
+  return {ErrorCode::notReady,
+          fmt::format(
+              "{}: the end would lose the model: `durability` is none and `save` is empty; save it with 'psd "
+              "export --server {} FILE', or stop with --discard",
+              address.toString(), joined(call.servers, ","))};
+}
+
 }  // namespace
 
 Status stopServer(const DaemonCall& call, bool discard) {
@@ -306,20 +328,23 @@ Status stopServer(const DaemonCall& call, bool discard) {
     const auto found = readStatusAt(called, call);
     if (found.ok() && found->state == kStateMoved) return stopMoved(call, daemons);
   }
+  std::vector<Result<Address>> addresses;
+  for (const DaemonCall& daemon : daemons) {
+    addresses.push_back(daemons.size() == 1 ? addressOf(daemon) : primaryAddress(daemon));
+    if (discard || !addresses.back().ok()) continue;
+    const Status kept = checkNothingIsLost(*addresses.back(), call);
+    if (kept.ok()) continue;
+    if (kept.error().code == ErrorCode::notReady) return kept;
+    addresses.back() = kept.error();
+  }
   Status worst;
   // The lead last, since it decides which trainers are joined.
   for (size_t i = daemons.size(); i-- > 0;) {
-    const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : primaryAddress(daemons[i]);
-    const Status stopped = address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials,
-                                                     /*unlessLost=*/!discard)
-                                        : address.status();
-    const bool refused = !discard && !stopped.ok() && stopped.error().code == ErrorCode::notReady;
+    const Result<Address>& address = addresses[i];
+    const Status stopped =
+        address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials) : address.status();
     if (stopped.ok()) {
       std::printf("%s has stopped\n", address->toString().c_str());
-    } else if (refused && i + 1 == daemons.size()) {
-      return {ErrorCode::notReady, stopped.message() +
-                                       "; save it with 'psd export --server ADDRESS FILE', or "
-                                       "stop with --discard"};
     } else if (daemons.size() == 1) {
       return stopped;
     } else {

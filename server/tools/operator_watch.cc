@@ -27,9 +27,32 @@ namespace {
 constexpr std::chrono::seconds kWatchEvery{1};
 constexpr size_t kEventBytesMax = 2000;
 
-/// `rows`, `columns`: of the part of the screen for this daemon; 0 and SIZE_MAX: no limit.
-using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now, size_t rows,
-                                       size_t columns)>;
+/// Room for the text about one daemon. A value type.
+struct Room {
+  size_t rows = 0;            ///< 0: no limit
+  size_t columns = SIZE_MAX;  ///< no limit
+};
+
+/// The part of the terminal at standard output for each of `daemons` daemons, in equal parts.
+Room roomOnTerminal(size_t daemons) {
+  winsize size{};
+  ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+  Room room;
+  if (size.ws_col > 0) room.columns = size.ws_col;
+  if (size.ws_row == 0) return room;
+  // Of one daemon without the line of the cursor, of several without a title and an empty line each.
+  const size_t others = daemons > 1 ? 2 * daemons : 1;
+  room.rows = std::max<size_t>(1, (size.ws_row - std::min<size_t>(size.ws_row, others)) / daemons);
+  return room;
+}
+
+/// The readings of a daemon to show. A value type.
+struct Shown {
+  const DaemonStatus& before;
+  const DaemonStatus& now;
+  Room room;
+};
+using Show = std::function<std::string(const Shown&)>;
 
 /// The previous and current status of daemons. Owned by one thread.
 class Watch {
@@ -39,16 +62,7 @@ class Watch {
 
   /// The text of one refresh; an Error if no daemon answers.
   Result<std::string> refresh(bool terminal) {
-    winsize size{};
-    if (terminal) ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    const size_t columns = size.ws_col == 0 ? SIZE_MAX : size.ws_col;
-    // Without the line of the cursor, and those around the parts of several daemons.
-    const size_t several = daemons_.size() > 1 ? 2 * daemons_.size() : 1;
-    const size_t rows =
-        size.ws_row == 0
-            ? 0
-            : std::max<size_t>(size.ws_row - std::min<size_t>(size.ws_row, several), daemons_.size()) /
-                  daemons_.size();
+    const Room room = terminal ? roomOnTerminal(daemons_.size()) : Room();
     std::string text;
     Status why;
     size_t answers = 0;
@@ -64,7 +78,7 @@ class Watch {
         continue;
       }
       answers++;
-      text += show_(before_[i], *now, rows, columns);
+      text += show_({before_[i], *now, room});
       before_[i] = *std::move(now);
     }
     if (answers == 0) return why.error();
@@ -218,17 +232,14 @@ Status watchTop(const DaemonCall& call, const WatchOptions& options) {
     return {ErrorCode::invalidArgument,
             "--sort: '" + printable(options.sort) + "' is not a key; expected one of " + joined(keys, ", ")};
   }
-  return watchDaemons(call, options,
-                      [sort = options.sort](const DaemonStatus& before, const DaemonStatus& now, size_t rows,
-                                            size_t columns) {
-                        return topTable(before, now, {.sort = sort, .rows = rows, .columns = columns});
-                      });
+  return watchDaemons(call, options, [&](const Shown& shown) {
+    return topTable(shown.before, shown.now,
+                    {.sort = options.sort, .rows = shown.room.rows, .columns = shown.room.columns});
+  });
 }
 
 Status watchStatus(const DaemonCall& call, const WatchOptions& options) {
-  return watchDaemons(call, options, [](const DaemonStatus&, const DaemonStatus& now, size_t, size_t) {
-    return statusTable(now);
-  });
+  return watchDaemons(call, options, [](const Shown& shown) { return statusTable(shown.now); });
 }
 
 Status printEvents(const DaemonCall& call, const EventsOptions& wanted) {

@@ -1,6 +1,5 @@
 #include "server/tools/token_command.h"
 
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -8,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
-#include "common/os/private_file.h"
 #include "common/text/number.h"
 #include "common/text/text.h"
 #include "server/auth/token_file.h"
@@ -19,50 +15,33 @@
 namespace psd {
 namespace {
 
-/// Fails if a daemon would reject the file with this line added.
-Status checkFits(const std::string& file, const KnownToken& token) {
-  if (access(file.c_str(), F_OK) != 0 && errno == ENOENT) return {};
-  PSD_ASSIGN_OR_RETURN(const auto known, readTokenFile(file));
-  if (known.size() >= kTokensMax) {
-    return {ErrorCode::invalidArgument, file + ": has " + std::to_string(known.size()) +
-                                            " tokens already, which is the maximum; remove a line first"};
-  }
-  for (const KnownToken& other : known) {
-    if (other.name != token.name || other.role == token.role) continue;
-    return {ErrorCode::invalidArgument, file + ": '" + token.name + "' has role " +
-                                            std::string(roleName(other.role)) +
-                                            " there, and a name has one role; remove that line first"};
-  }
-  return {};
-}
-
-/// "30d" from now on; the units are m, h, d and w.
+/// "30d" from now on; the units are h, d and w.
 Result<std::time_t> readExpiry(const std::string& text) {
-  constexpr uint64_t kMinutesMax = 100ull * 366 * 24 * 60;
-  const std::pair<char, uint64_t> units[] = {{'m', 1}, {'h', 60}, {'d', 24 * 60}, {'w', 7 * 24 * 60}};
-  for (const auto& [unit, minutes] : units) {
+  constexpr uint64_t kHoursMax = 100ull * 366 * 24;
+  const std::pair<char, uint64_t> units[] = {{'h', 1}, {'d', 24}, {'w', 7 * 24}};
+  for (const auto& [unit, hours] : units) {
+    if (!text.ends_with(unit)) continue;
     const auto count = toNumber<uint64_t>(std::string_view(text).substr(0, text.size() - 1));
-    if (!text.ends_with(unit) || !count || *count == 0 || *count > kMinutesMax / minutes) continue;
-    return std::time(nullptr) + static_cast<std::time_t>(*count * minutes * 60);
+    if (!count || *count == 0 || *count > kHoursMax / hours) continue;
+    return std::time(nullptr) + static_cast<std::time_t>(*count * hours * 3600);
   }
-  return Error{ErrorCode::invalidArgument,
-               "--expires: '" + printable(text) +
-                   "' is not a time from now on, such as 12h, 30d or 8w, of at most "
-                   "100 years"};
+  return Error{
+      ErrorCode::invalidArgument,
+      "--expires: '" + printable(text) + "' is not a lifetime, such as 12h, 30d or 8w, of at most 100 years"};
 }
 
 }  // namespace
 
 Status newToken(const std::string& name, const std::string& role, const std::string& file,
-                const std::string& expires) {
+                const std::optional<std::string>& expires) {
   KnownToken token;
   token.name = name;
   if (Status fits = checkTokenName(name); !fits.ok()) return {fits.error().code, "--name: " + fits.message()};
   const auto parsed = parseRole(role);
   if (!parsed.ok()) return {parsed.error().code, "--role: " + parsed.message()};
   token.role = *parsed;
-  if (!expires.empty()) {
-    PSD_ASSIGN_OR_RETURN(token.expires, readExpiry(expires));
+  if (expires) {
+    PSD_ASSIGN_OR_RETURN(token.expires, readExpiry(*expires));
   }
   PSD_ASSIGN_OR_RETURN(const Hasher hasher, Hasher::make());
   PSD_ASSIGN_OR_RETURN(const std::string secret, generateToken());
@@ -70,8 +49,7 @@ Status newToken(const std::string& name, const std::string& role, const std::str
   if (file.empty()) {
     std::fprintf(stderr, "the line for auth.tokens:\n%s\n", token.line().c_str());
   } else {
-    PSD_RETURN_IF_ERROR(checkFits(file, token));
-    PSD_RETURN_IF_ERROR(appendPrivateLine(file, token.line()));
+    PSD_RETURN_IF_ERROR(addToken(file, token));
   }
   std::puts(secret.c_str());
   return {};
@@ -96,8 +74,8 @@ Status revokeTokens(const std::string& file, const std::string& name) {
     return {ErrorCode::invalidArgument,
             file + ": has no token of '" + printable(name) + "'; see psd token list"};
   }
-  std::printf("revoked %zu token%s of '%s'; 'psd reload' makes a running daemon refuse %s\n", removed,
-              removed == 1 ? "" : "s", name.c_str(), removed == 1 ? "it" : "them");
+  std::printf("revoked %s of '%s'; 'psd reload' makes a running daemon refuse %s\n",
+              countText(removed, "token").c_str(), name.c_str(), removed == 1 ? "it" : "them");
   return {};
 }
 

@@ -39,7 +39,9 @@ class Auth(processes.ProcessTest):
     def test_tokens_are_listed_and_revoked(self):
         ops, eve = self.token("ops", "admin"), self.token("eve", "reader")
         daemon = self.token_daemon()
-        self.assert_fails(self.start_psd("token", "new", "--name", "x", "--role", "reader", "--expires", "30"), "--expires: '30' is not a time")
+        for wrong in ("30", "", "3m", "0d", "d"):
+            self.assert_fails(self.start_psd("token", "new", "--name", "x", "--role", "reader", "--expires", wrong),
+                              f"--expires: '{wrong}' is not a lifetime, such as 12h, 30d or 8w")
         self.assert_ends(self.start_psd("token", "new", "--name", "pool", "--role", "trainer", "--expires", "30d", "--file", "tokens"))
         listed = self.token_command("list")
         self.assertRegex(listed, r"ops +admin +never")

@@ -89,7 +89,8 @@ class Operator(processes.ProcessTest):
         daemon = self.daemon()
         self.assert_ends(self.train(daemon.address, steps=2))
         stop = self.start_psd("stop", "--server", daemon.address)
-        self.assert_fails(stop, "the end would lose model 'mlp': `durability` is none and `save` is empty", "psd export", "--discard")
+        self.assert_fails(stop, "the end would lose the model: `durability` is none and `save` is empty",
+                          f"psd export --server {daemon.address} FILE", "--discard")
         self.assertEqual(stop.wait(), 1)
         self.assertTrue(daemon.runs())
         self.assert_ends(self.start_psd("stop", "--discard", "--server", daemon.address))
@@ -99,13 +100,24 @@ class Operator(processes.ProcessTest):
         self.assert_ends(self.start_psd("stop", "--server", saves.address))
         self.assert_ends(saves)
 
+    def test_one_daemon_of_several_refuses_for_all(self):
+        addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
+        daemons = [self.daemon("--index", str(index), listen=(addresses[index],), policy="locked", daemons=addresses,
+                               **({"save": str(self.folder / "part.safetensors")} if index == 1 else {})) for index in range(2)]
+        self.assert_ends(self.train(addresses[0], steps=2))
+        self.assert_fails(self.start_psd("stop", "--server", addresses[1]), f"{addresses[0]}: the end would lose the model")
+        self.assertTrue(all(daemon.runs() for daemon in daemons))
+        self.assert_ends(self.start_psd("stop", "--discard", "--server", addresses[1]))
+        for daemon in daemons:
+            self.assert_ends(daemon)
+
     def test_nothing_listens_or_http_is_spoken_there(self):
         nowhere = self.unix_address("nowhere.sock")
         self.assert_fails(self.start_psd("status", "--server", nowhere),
                           "is psd running? 'psd --config FILE' starts it, and --server names another address")
         daemon = self.daemon(http='{"listen":["tcp://127.0.0.1:0"]}')
         page = re.search(r"http://127\.0\.0\.1:(\d+)", daemon.err)[1]
-        self.assert_fails(self.start_psd("status", "--server", f"tcp://127.0.0.1:{page}", "--timeout", "60"), "HTTP is spoken there")
+        self.assert_fails(self.start_psd("status", "--server", f"tcp://127.0.0.1:{page}", "--timeout", "0.5"), "HTTP is spoken there")
 
     def test_a_dry_run_of_a_reload(self):
         path = self.write("psd.json", json.dumps({"listen": [self.unix_address()], "optimizer": {"lr": 0.25}}))
@@ -143,13 +155,15 @@ class Operator(processes.ProcessTest):
 
     def test_top_fits_the_terminal(self):
         daemon = self.daemon()
-        self.assert_ends(self.train(daemon.address, steps=2))
+        for rank in range(4):
+            self.endless_trainer(daemon, rank, 4)
         for columns in (80, 30):
-            shown = self.on_terminal("top", "--count", 1, "--server", daemon.address, columns=columns)
+            shown = self.on_terminal("top", "--count", 1, "--server", daemon.address, rows=8, columns=columns)
             lines = re.sub(r"\x1b\[[0-9;]*[A-Z]", "", shown).splitlines()
-            self.assertLess(len(lines), 24)
+            self.assertEqual(len(lines), 7)
             self.assertLessEqual(max(map(len, lines)), columns)
             self.assertIn("psd 0.", lines[0])
+            self.assertRegex(lines[-1], r"^  \d more trainers$")
         self.assert_fails(self.start_psd("top", "--sort", "name", "--server", daemon.address), "--sort: 'name' is not a key; expected one of rank, step")
 
     def test_colors_of_the_log(self):
@@ -167,13 +181,24 @@ class Operator(processes.ProcessTest):
         durability = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")})
         well = self.start_psd("doctor", "--listen", self.unix_address("other.sock"), "--set", f"durability={durability}")
         well.wait()
-        self.assertRegex(well.out, r"(ok|warn) +durability\.path: .* free, .*/s with sync")
+        self.assertRegex(well.out, r"(ok|warn) +durability\.path: .*/s with sync, .* free of ")
         self.assertFalse((self.folder / "other.sock").exists())
         running = self.start_psd("doctor", "--server", daemon.address)
         self.assert_ends(running)
         self.assertIn("warn  durability: none", running.out)
         self.assertRegex(running.out, r"descriptors: \d+ of \d+ open")
         self.assert_fails(self.start_psd("doctor", "--set", "shards=2", "--server", daemon.address), "--set: is for a check before a run")
+        for flag, value in (("--timeout", 5), ("--token-file", "x"), ("--tls-ca", "x")):
+            self.assert_fails(self.start_psd("doctor", flag, value), f"{flag} requires --server")
+
+    def test_the_doctor_of_a_daemon_writes_nothing(self):
+        daemon = self.daemon(durability=self.durability())
+        self.endless_trainer(daemon)
+        daemon.until_status("the disks are measured", lambda status: status["disks"])
+        running = self.start_psd("doctor", "--server", daemon.address)
+        running.wait()
+        self.assertRegex(running.out, rf"(ok|warn)    ?disk of {self.folder / 'saved'}: .* free of ")
+        self.assertNotIn("with sync", running.out)
 
     def test_a_slow_stop_continues(self):
         daemon = self.daemon(limits__drain_ms=86_400_000)

@@ -46,6 +46,18 @@ class PythonOperator(line_clients.LineTest):
             client.set(0.1)
         client.push(gradient)  # none of it has ended the session
 
+    def test_save_does_not_keep_rows_of_tables(self):
+        for model in (LINE, psd.Model("rows", {"weight": (1,)}, [psd.Table("item", 4)])):
+            daemon = self.daemon("--set", f"save={self.folder / 'final.safetensors'}", **ADAM)
+            client = self.client(daemon)
+            client.join(model, model.zeros(), 0, 1)
+            self.assertEqual(client.status()["loses_model"], bool(model.tables))
+        stop = subprocess.run([processes.PSD, "stop", "--server", daemon.address], capture_output=True, text=True, check=False,
+                              timeout=processes.WAIT_S)
+        self.assertEqual(stop.returncode, 1)
+        self.assertIn("the end would lose the rows of the model's tables", stop.stderr)
+        client.push(model.zeros())  # it has not ended
+
     def test_threads_ask_at_once(self):
         client, faults = self.client(self.daemon()), []
 

@@ -129,9 +129,10 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["serve", "--config", "psd.json"], "'serve': no such command; omit it, as in 'psd --config FILE'")
         self.refuse(["nothing"], "'nothing': no such command; see psd --help")
         self.refuse(["trainer", "evict", "--server", "x"], "'evict': no such command of psd trainer, which has: remove")
-        self.refuse(["version"], "'version': no such command; did you mean --version?")
+        self.refuse(["version"], "'version': no such command; did you mean 'psd --version'?")
         for flag in ("-v", "-V"):
-            self.refuse([flag], f"{flag}: no such option; did you mean --version?")
+            self.refuse([flag], f"{flag}: no such option; did you mean 'psd --version'?")
+            self.refuse(["top", flag], f"{flag}: no such option; did you mean 'psd --version'?")
         file = self.write("mine.json", "{}")
         self.refuse([file], f"'{file}': no such command; did you mean 'psd --config {file}'?")
         self.refuse(["status", "tcp://h:1"], "'tcp://h:1' is not expected; did you mean 'psd status --server tcp://h:1'?")

@@ -44,7 +44,7 @@ void addCommonFlags(CLI::App& app, RawFlags& flags);      // for the commands th
 void addServerFlags(CLI::App& app, RawFlags& flags);      // for bridge; included in the next one
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // for bench; included in addCommonFlags()
 void addMachineFlags(CLI::App& app, RawFlags& flags);     // for the commands that compute, at the end
-void addTransportFlags(CLI::App& app, RawFlags& flags);   // for all at the end; included in addMachineFlags()
+void addTransportFlags(CLI::App& app, RawFlags& flags);   // for every command; included in addMachineFlags()
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addSimulateFlags(CLI::App& app, RawFlags& flags);
 void addBridgeFlags(CLI::App& app, RawFlags& flags);

@@ -516,6 +516,50 @@ std::vector<std::shared_ptr<CLI::App>> removeAbsent(CLI::App& app, CLI::App& tra
   return removed;
 }
 
+/// The commands of psd-trainer, which write their flags to `flags`.
+struct Commands {
+  CLI::App *train, *eval, *simulate, *bridge, *bench;
+
+  Commands(CLI::App& app, RawFlags& flags)
+      : train(app.add_subcommand("train", "pull, compute gradients, push, until done")),
+        eval(app.add_subcommand("eval", "score the daemon's model, once or while others train it")),
+        simulate(app.add_subcommand(
+            "simulate", "train with many virtual trainers in this process, in a deterministic order")),
+        bridge(app.add_subcommand(
+            "bridge",
+            "average this machine's daemon with those of other machines, through a daemon with a policy of "
+            "local steps")),
+        bench(app.add_subcommand(
+            "bench",
+            "measure a running daemon that holds no other model; restart the daemon afterwards to train")) {
+    addCommonFlags(*train, flags);
+    addTrainFlags(*train, flags);
+    addMachineFlags(*train, flags);
+    addCommonFlags(*eval, flags);
+    addEvalFlags(*eval, flags);
+    addMachineFlags(*eval, flags);
+    addCommonFlags(*simulate, flags);
+    addSimulateFlags(*simulate, flags);
+    addMachineFlags(*simulate, flags);
+    addServerFlags(*bridge, flags);
+    addBridgeFlags(*bridge, flags);
+    addTransportFlags(*bridge, flags);
+    addConnectionFlags(*bench, flags);
+    addBenchFlags(*bench, flags);
+    addTransportFlags(*bench, flags);
+    train->footer("Example: psd-trainer train --data synthetic --model mlp");
+    eval->footer("Example: psd-trainer eval --data synthetic --model mlp");
+    simulate->footer(
+        "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model "
+        "mlp");
+    bridge->footer(
+        "Example: psd-trainer bridge --local unix:///run/psd/psd.sock --server tcp://root:5500 --rank 0 "
+        "--state "
+        "/var/lib/psd-bridge");
+    bench->footer("Example: psd-trainer bench pull --size 64M");
+  }
+};
+
 }  // namespace
 
 Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
@@ -524,43 +568,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App app("Trains and scores models whose parameters a psd daemon holds.", "psd-trainer");
   app.set_version_flag("--version", "psd-trainer " PSD_VERSION);
   app.require_subcommand(1);
-  CLI::App* train = app.add_subcommand("train", "pull, compute gradients, push, until done");
-  addCommonFlags(*train, flags);
-  addTrainFlags(*train, flags);
-  addMachineFlags(*train, flags);
-  CLI::App* eval = app.add_subcommand("eval", "score the daemon's model, once or while others train it");
-  addCommonFlags(*eval, flags);
-  addEvalFlags(*eval, flags);
-  addMachineFlags(*eval, flags);
-  CLI::App* simulate = app.add_subcommand(
-      "simulate", "train with many virtual trainers in this process, in a deterministic order");
-  addCommonFlags(*simulate, flags);
-  addSimulateFlags(*simulate, flags);
-  addMachineFlags(*simulate, flags);
-  CLI::App* bridge = app.add_subcommand(
-      "bridge",
-      "average this machine's daemon with those of other machines, through a daemon with a policy of "
-      "local steps");
-  addServerFlags(*bridge, flags);
-  addBridgeFlags(*bridge, flags);
-  addTransportFlags(*bridge, flags);
-  CLI::App* bench = app.add_subcommand(
-      "bench", "measure a running daemon that holds no other model; restart the daemon afterwards to train");
-  addConnectionFlags(*bench, flags);
-  addBenchFlags(*bench, flags);
-  addTransportFlags(*bench, flags);
+  const Commands commands(app, flags);
   app.footer(kTrainerExamples);
-  train->footer("Example: psd-trainer train --data synthetic --model mlp");
-  eval->footer("Example: psd-trainer eval --data synthetic --model mlp");
-  simulate->footer(
-      "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model "
-      "mlp");
-  bridge->footer(
-      "Example: psd-trainer bridge --local unix:///run/psd/psd.sock --server tcp://root:5500 --rank 0 "
-      "--state "
-      "/var/lib/psd-bridge");
-  bench->footer("Example: psd-trainer bench pull --size 64M");
-  const auto absent = lean ? removeAbsent(app, *train) : std::vector<std::shared_ptr<CLI::App>>();
+  const auto absent = lean ? removeAbsent(app, *commands.train) : std::vector<std::shared_ptr<CLI::App>>();
   groupOptions(app, kOptionGroups);
   const TextCommands texts(app, completionWords);
   try {
@@ -576,11 +586,12 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
     if (!text->ok()) return text->error();
     return Command(PrintText{**std::move(text)});
   }
-  if (simulate->parsed()) return readSimulate(flags, environment, cores);
-  if (bridge->parsed()) return readBridge(flags, withoutRank(environment));
-  if (bench->parsed()) return readBench(*bench, flags, environment, cores);
-  if (flags.execute) PSD_RETURN_IF_ERROR(checkExecuteFlags(*train));
-  return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
+  if (commands.simulate->parsed()) return readSimulate(flags, environment, cores);
+  if (commands.bridge->parsed()) return readBridge(flags, withoutRank(environment));
+  if (commands.bench->parsed()) return readBench(*commands.bench, flags, environment, cores);
+  if (flags.execute) PSD_RETURN_IF_ERROR(checkExecuteFlags(*commands.train));
+  return commands.train->parsed() ? readTrain(flags, environment, cores)
+                                  : readEval(flags, environment, cores);
 }
 
 }  // namespace psd

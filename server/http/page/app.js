@@ -166,7 +166,7 @@ const asks = {
                        text: "Training continues while it is written." }),
   stop: () => ({ title: "Stop the daemon?", yes: "Stop", danger: true, text: "The run ends for all trainers.",
                  warning: state.status.loses_model
-                   ? "Nothing of the model is kept: durability.type is none, and save is empty." : "" }),
+                   ? "The model is lost, or rows of its tables, which save does not write: durability.type is none." : "" }),
 };
 
 for (const button of document.querySelectorAll("[data-action]")) {

@@ -1,3 +1,5 @@
+#include <future>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +72,10 @@ TEST_CASE("Auth: bad lines of a token file are named, and never quote what may b
       {"pool trainer sha256:abc", "line 1: a SHA-256 has 64 hexadecimal digits"},
       {"pool trainer sha256:" + kHash + " 30d", "line 1: the fourth word is expires=TIME"},
       {"pool trainer sha256:" + kHash + " expires=2026-12-31", "line 1: the fourth word is expires=TIME"},
+      {"pool trainer sha256:" + kHash + " expires=2026-02-30T00:00:00Z",
+       "line 1: the fourth word is expires=TIME"},
+      {"pool trainer sha256:" + kHash + " expires=2026-1-01T00:00:00Z",
+       "line 1: the fourth word is expires=TIME"},
       {"pool trainer sha256:" + kHash + "\npool admin sha256:" + kHash,
        "line 2: 'pool' has role trainer in an earlier line"},
   }));
@@ -178,6 +184,26 @@ TEST_CASE("Auth: removing tokens leaves the other lines as they are") {
   CHECK(testing::readFile(folder.path) == before + after);
   CHECK(*removeTokens(folder.path, "pool") == 0);
   PSD_REQUIRE_OK(readTokenFile(folder.path));  // its mode is still that of a file with secrets
+}
+
+TEST_CASE("Auth: of tokens that are added and removed at once none is lost, and none comes back") {
+  const Folder folder;
+  folder.hold("");
+  constexpr int kEach = 50;
+  const auto add = [&](const std::string& name) {
+    for (int i = 0; i < kEach; i++)
+      if (!addToken(folder.path, {.name = name}).ok()) return false;
+    return true;
+  };
+  auto first = std::async(std::launch::async, add, "first");
+  auto other = std::async(std::launch::async, add, "other");
+  size_t removed = 0;
+  while (removed < kEach) removed += *removeTokens(folder.path, "other");
+  CHECK(first.get());
+  CHECK(other.get());
+  const auto kept = readTokenFile(folder.path);
+  PSD_REQUIRE_OK(kept);
+  CHECK(kept->size() == kEach);
 }
 
 TEST_CASE("Auth: replies to failed logins are delayed, up to a limit on their number") {

@@ -75,6 +75,17 @@ TEST_CASE("learners stay with rounds, or without, where all their other settings
   CHECK(refused.message().find("to async_diloco with period") != std::string::npos);
 }
 
+TEST_CASE("the error names everything that cannot change") {
+  const Status refused =
+      checkLiveChange(read(R"({"policy": {"type": "diloco"}, "optimizer": {"type": "sgd", "lr": 0.7}})"),
+                      read(R"({"policy": {"type": "async_diloco"}, "optimizer": {"type": "adam"},
+                               "shards": 3, "threads": 63})"));
+  REQUIRE_FALSE(refused.ok());
+  CAPTURE(refused.message());
+  for (const char* const key : {"policy", "shards", "threads", "optimizer"})
+    CHECK(refused.message().find(std::string(key) + ": cannot change while") != std::string::npos);
+}
+
 TEST_CASE("groups are distinguished from the same number of fragments") {
   const auto document = [](const std::string& fragments) {
     return read(R"({"policy": {"type": "diloco", "period": 8)" + fragments +

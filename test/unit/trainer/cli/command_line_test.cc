@@ -426,8 +426,8 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
   CHECK(problem(parseTrain({"tcp://h:1"})) ==
         "'tcp://h:1' is not expected; did you mean 'psd-trainer train --server tcp://h:1'?");
-  CHECK(problem(parse({"version"})) == "'version': no such command; did you mean --version?");
-  CHECK(problem(parse({"-V"})) == "-V: no such option; did you mean --version?");
+  CHECK(problem(parse({"version"})) == "'version': no such command; did you mean 'psd-trainer --version'?");
+  CHECK(problem(parse({"-V"})) == "-V: no such option; did you mean 'psd-trainer --version'?");
   CHECK(problem(parse({"evla", "--data", "d"})) == "'evla': no such command; did you mean eval?");
   CHECK(problem(parse({"evla"})) == "'evla': no such command; did you mean eval?");
   CHECK(problem(parse({"pull"})) == "'pull': no such command; see psd-trainer --help");
