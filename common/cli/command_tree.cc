@@ -37,8 +37,7 @@ bool takesValue(const CLI::Option& option) { return option.get_items_expected_mi
 
 bool takesPath(const CLI::Option& option) {
   const std::string type = option.get_type_name();
-  return type == "FILE" || type == "PATH" || type == "FOLDER" || type == "FOLDER..." || type == "DIR" ||
-         type == "MODEL" || type == "DATA";
+  return type == "FILE" || type == "PATH" || type == "FOLDER" || type == "FOLDER..." || type == "DIR";
 }
 
 std::string shownName(const CLI::Option& option) {

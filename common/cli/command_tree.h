@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace psd {
 struct CompletionWords {
   std::map<std::string, std::vector<std::string>> ofOption;  ///< by "--device", or a positional's name
   std::map<std::string, std::vector<std::string>> ofKey;     ///< after "KEY=": by "policy.type"
+  std::set<std::string> paths{};                             ///< options that take these words or a path
 };
 
 /// A program or one of its commands. A value type; `app` outlives it.
@@ -30,7 +32,7 @@ std::vector<CommandNode> commandTree(const CLI::App& app);
 std::vector<std::string> spellings(const CLI::Option& option);
 /// Whether the next word is its value.
 bool takesValue(const CLI::Option& option);
-/// Whether its value is a path, or may be one.
+/// Whether its value is a path.
 bool takesPath(const CLI::Option& option);
 /// "--server ADDRESS", for help and manual.
 std::string shownName(const CLI::Option& option);

@@ -27,6 +27,10 @@ std::vector<std::string> wordsOf(const CLI::Option& option, const CompletionWord
   return found == words.ofOption.end() ? std::vector<std::string>() : found->second;
 }
 
+bool offersFiles(const CLI::Option& option, const CompletionWords& words) {
+  return takesPath(option) || words.paths.contains(option.get_name());
+}
+
 /// The patterns "AT --option" of the options that take the next word as value.
 std::vector<std::string> valuePatterns(const CommandNode& node) {
   std::vector<std::string> out;
@@ -62,7 +66,7 @@ std::string valueCases(const std::vector<CommandNode>& tree, const CompletionWor
         patterns.push_back(quotedWord(node.path + " " + name));
       const std::string choices = joined(wordsOf(*option, words), " ");
       out += fmt::format("    {}) choices={}{} ;;\n", joined(patterns, "|"), quotedWord(choices),
-                         takesPath(*option) ? " files=1" : "");
+                         offersFiles(*option, words) ? " files=1" : "");
     }
   }
   return out;
@@ -78,7 +82,7 @@ std::string wordCases(const std::vector<CommandNode>& tree, const CompletionWord
     for (const CLI::Option* option : node.app->get_options()) {
       for (std::string& name : spellings(*option)) choices.push_back(std::move(name));
       if (!option->get_positional()) continue;
-      files = files || takesPath(*option);
+      files = files || offersFiles(*option, words);
       for (std::string& word : wordsOf(*option, words)) choices.push_back(std::move(word));
     }
     out += fmt::format("      {}) choices={}{} ;;\n", quotedWord(node.path), quotedWord(joined(choices, " ")),
@@ -190,14 +194,14 @@ std::string fishScript(const std::string& program, const std::vector<CommandNode
     for (const CLI::Option* option : node.app->get_options()) {
       const std::string choices = fishChoices(*option, words);
       if (!option->nonpositional()) {
-        if (takesPath(*option)) out += line + " -F\n";
+        if (offersFiles(*option, words)) out += line + " -F\n";
         if (!choices.empty()) out += fmt::format("{} -a {}\n", line, fishWord(choices));
         continue;
       }
       out += line;
       for (const std::string& name : option->get_snames()) out += " -s " + name;
       for (const std::string& name : option->get_lnames()) out += " -l " + name;
-      if (takesValue(*option)) out += takesPath(*option) ? " -r -F" : " -x";
+      if (takesValue(*option)) out += offersFiles(*option, words) ? " -r -F" : " -x";
       if (!choices.empty()) out += " -a " + fishWord(choices);
       out += " -d " + fishWord(option->get_description()) + "\n";
     }

@@ -497,7 +497,9 @@ CompletionWords completionWords() {
                        {"--device", {"auto", "cpu", "cuda:0"}},
                        {"--data-plan", {"static", "dynamic"}},
                        {"--log-level", namesOf(kLogLevels, itself)},
-                       {"operation", operations}}};
+                       {"operation", operations}},
+          .ofKey = {},
+          .paths = {"--model", "--data"}};
 }
 
 constexpr std::string_view kAbsentHint = "this build (PSD_LEAN) lacks it; build the preset release";
