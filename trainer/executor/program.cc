@@ -196,7 +196,8 @@ int runExecutor(int argc, const char* const* argv) {
     return CompletionWords{.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
                                         {"--device", {"auto", "cpu", "cuda:0"}},
                                         {"--module", {kExecutableModels.begin(), kExecutableModels.end()}}},
-                           .ofKey = {}};
+                           .ofKey = {},
+                           .paths = {"--module"}};
   });
   try {
     app.parse(argc, argv);
