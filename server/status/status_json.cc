@@ -109,12 +109,8 @@ class StatusReader {
     auto readField = [&](std::string_view name, auto& field) {
       if (!problem_.empty()) return;
       const std::string place = fmt::format("{}{}{}", path, path.empty() ? "" : ".", name);
-      const auto found = json.find(std::string(name));
-      if (found == json.end()) {
-        problem_ = place + " is missing";
-      } else {
-        read(*found, place, field);
-      }
+      // An older daemon does not have every field.
+      if (const auto found = json.find(std::string(name)); found != json.end()) read(*found, place, field);
     };
     T::fields(readField, value);
   }
@@ -148,6 +144,9 @@ Json statusJson(const DaemonEvents& events) { return jsonOf(events); }
 Json statusJson(const DaemonRows& rows) { return jsonOf(rows); }
 
 Result<DaemonStatus> readStatus(const Json& document, std::string_view origin) {
+  if (document.is_object() && !document.contains("version")) {
+    return Error{ErrorCode::protocolMismatch, fmt::format("{}: version is missing", origin)};
+  }
   return readDocument<DaemonStatus>(document, origin);
 }
 

@@ -18,8 +18,9 @@ nlohmann::ordered_json statusJson(const HotRowsStatus& status);
 nlohmann::ordered_json statusJson(const DaemonEvents& events);
 nlohmann::ordered_json statusJson(const DaemonRows& rows);
 
-/// Parses a status document, which is untrusted input. An Error names `origin`, the first missing or invalid
-/// field, and the expected value. Unknown fields are ignored: the daemon may be newer.
+/// Parses a status document, which is untrusted input. An Error names `origin`, the first invalid field, and
+/// the expected value. Unknown fields are ignored, and missing ones have their defaults: the daemon may have
+/// another version of psd.
 Result<DaemonStatus> readStatus(const nlohmann::ordered_json& document, std::string_view origin);
 /// Parses a document of hot rows; errors as in readStatus().
 Result<HotRowsStatus> readHotRows(const nlohmann::ordered_json& document, std::string_view origin);
