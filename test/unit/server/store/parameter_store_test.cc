@@ -119,11 +119,9 @@ TEST_CASE("a shard has the largest learning rate of its newest update, if its pu
   Shard& shard = store->shard(0);
   CHECK_FALSE(shard.pushedRate());
   const Hyperparameters carried{{{0.125, 0, 0, 0}, {0.25, 0, 0, 0}}, {{shard.range().count, 0}}};
-  const UpdateScalars scalars = shard.scalars(1, 0.5, std::make_shared<const Hyperparameters>(carried));
-  CHECK_FALSE(shard.pushedRate());
-  shard.endUpdate({.scalars = scalars, .gradient = {}, .sources = {}});
+  shard.notePushed(&carried);
   CHECK(shard.pushedRate() == 0.25);
-  shard.endUpdate({.scalars = shard.scalars(2), .gradient = {}, .sources = {}});
+  shard.notePushed(nullptr);
   CHECK_FALSE(shard.pushedRate());
 }
 
