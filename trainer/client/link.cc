@@ -32,7 +32,10 @@ Link::Link() {
 }
 
 void Link::close() {
-  io_.runSync([this](kj::AsyncIoContext&) { return goodbyes_->onEmpty(); });
+  io_.runSync([this](kj::AsyncIoContext&) -> kj::Promise<void> {
+    if (goodbyes_.get() == nullptr) return kj::READY_NOW;  // closed before
+    return goodbyes_->onEmpty();
+  });
   io_.runSync([this](kj::AsyncIoContext&) {
     tasks_ = nullptr;  // abandoned calls
     goodbyes_ = nullptr;
