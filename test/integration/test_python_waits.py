@@ -54,7 +54,7 @@ class PythonWaits(line_clients.LineTest):
 
     def test_a_script_that_ends_without_close_leaves(self):
         daemon = self.daemon(policy="locked")
-        code = ("import psd, sys; model = psd.Model({'w': (4,)}); client = psd.Client(sys.argv[1])\n"
+        code = ("import psd, sys; model = psd.Model('m', {'w': (4,)}); client = psd.Client(sys.argv[1])\n"
                 "client.join(model, model.zeros(), 0, 1); client.push(model.zeros())")
         for _ in range(10):
             subprocess.run([sys.executable, "-c", code, daemon.address], check=True, timeout=processes.WAIT_S)
