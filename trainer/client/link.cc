@@ -8,6 +8,8 @@
 namespace psd {
 namespace {
 
+constexpr kj::Duration kGoodbyeAtClose = 1 * kj::SECONDS;
+
 /// Calls turn every failure into a result, so there is nothing left to report.
 class NoFailures final : public kj::TaskSet::ErrorHandler {
  public:
@@ -32,9 +34,11 @@ Link::Link() {
 }
 
 void Link::close() {
-  io_.runSync([this](kj::AsyncIoContext&) -> kj::Promise<void> {
+  io_.runSync([this](kj::AsyncIoContext& io) -> kj::Promise<void> {
     if (goodbyes_.get() == nullptr) return kj::READY_NOW;  // closed before
-    return goodbyes_->onEmpty();
+    return io.provider->getTimer()
+        .timeoutAfter(kGoodbyeAtClose, goodbyes_->onEmpty())
+        .catch_([](kj::Exception&&) {});  // the daemon does not answer
   });
   io_.runSync([this](kj::AsyncIoContext&) {
     tasks_ = nullptr;  // abandoned calls

@@ -59,7 +59,7 @@ class Link {
   /// Does not wait. Callable from any thread.
   void leaveAsync(const Error& why);
   /// Destroys the channel and its calls; those that use memory of the caller have ended on return. First
-  /// waits for the goodbye of leaveAsync().
+  /// waits for the goodbye of leaveAsync(), at most a second.
   void close();
 
  private:

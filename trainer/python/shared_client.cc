@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSignalInterval{50};
 constexpr std::chrono::milliseconds kPollInterval{1};
-/// Longer than an interrupted client takes for its goodbye to a daemon that does not answer.
+/// For the calls of other threads to end, before the client's destructor waits for its goodbye.
 constexpr std::chrono::milliseconds kEndTime{5000};
-/// After a signal: enough for a goodbye to a responsive daemon, and too short to be noticeable.
+/// The same after a signal, when nothing should hold up the end.
 constexpr std::chrono::milliseconds kEndTimeAfterSignal{100};
 
 /// Without the GIL: runs due signal handlers, if this is Python's main thread; false once one has raised.
