@@ -336,7 +336,7 @@ struct DoctorFlags : ConfigFlags {
   }
   psd::Status beforeRun(psd::Env& env) const {
     PSD_ASSIGN_OR_RETURN(const psd::LoadedConfig loaded, psd::loadDaemonConfig(env, file, overrides));
-    return psd::examineHost(loaded, json);
+    return psd::examineHost(env, loaded, json);
   }
 };
 

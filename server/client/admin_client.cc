@@ -133,6 +133,20 @@ Result<T> withAdmin(const Address& address, const Credentials& credentials, std:
       });
 }
 
+/// Makes the call that `start(admin)` sends. Returns the text that `textOf(results)` selects, or the error in
+/// the results' status.
+template <class Start, class TextOf>
+Result<std::string> textFromAdmin(const Address& address, const Credentials& credentials,
+                                  std::chrono::milliseconds timeout, Start start, TextOf textOf) {
+  return withAdmin<std::string>(address, credentials, timeout,
+                                [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+                                  return start(admin).then([textOf](auto results) -> Result<std::string> {
+                                    PSD_RETURN_IF_ERROR(wire::readStatus(results.getStatus()));
+                                    return std::string(textOf(results).cStr());
+                                  });
+                                });
+}
+
 }  // namespace
 
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
@@ -168,27 +182,18 @@ Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::millis
 
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout,
                                  const Credentials& credentials) {
-  return withAdmin<std::string>(
-      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-        return admin.reloadRequest().send().then(
-            [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
-              Status status = wire::readStatus(response.getStatus());
-              if (!status.ok()) return status.error();
-              return std::string(response.getChange().cStr());
-            });
-      });
+  return textFromAdmin(
+      address, credentials, timeout,
+      [](schema::Admin::Client& admin) { return admin.reloadRequest().send(); },
+      [](auto& results) { return results.getChange(); });
 }
 
 Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials) {
-  return withAdmin<std::string>(
-      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-        return admin.checkpointRequest().send().then(
-            [](capnp::Response<schema::Admin::CheckpointResults> response) -> Result<std::string> {
-              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
-              return std::string(response.getPath().cStr());
-            });
-      });
+  return textFromAdmin(
+      address, credentials, timeout,
+      [](schema::Admin::Client& admin) { return admin.checkpointRequest().send(); },
+      [](auto& results) { return results.getPath(); });
 }
 
 namespace {
@@ -232,44 +237,38 @@ Status recordWhole(const Address& address, const WholeCheckpoint& whole, std::ch
 
 Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
                                   const Credentials& credentials) {
-  return withAdmin<std::string>(
-      address, credentials, timeout, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+  return textFromAdmin(
+      address, credentials, timeout,
+      [rank](schema::Admin::Client& admin) {
         auto request = admin.removeTrainerRequest();
         request.setRank(rank.value);
-        return request.send().then(
-            [](capnp::Response<schema::Admin::RemoveTrainerResults> response) -> Result<std::string> {
-              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
-              return std::string(response.getRemoved().cStr());
-            });
-      });
+        return request.send();
+      },
+      [](auto& results) { return results.getRemoved(); });
 }
 
 Result<std::string> setKey(const Address& address, const std::string& assignment,
                            std::chrono::milliseconds timeout, const Credentials& credentials) {
-  return withAdmin<std::string>(
-      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+  return textFromAdmin(
+      address, credentials, timeout,
+      [&](schema::Admin::Client& admin) {
         auto request = admin.setRequest();
         request.setAssignment(assignment.c_str());
-        return request.send().then(
-            [](capnp::Response<schema::Admin::SetResults> response) -> Result<std::string> {
-              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
-              return std::string(response.getChange().cStr());
-            });
-      });
+        return request.send();
+      },
+      [](auto& results) { return results.getChange(); });
 }
 
 Result<std::string> checkChange(const Address& address, const std::string& assignment,
                                 std::chrono::milliseconds timeout, const Credentials& credentials) {
-  return withAdmin<std::string>(
-      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+  return textFromAdmin(
+      address, credentials, timeout,
+      [&](schema::Admin::Client& admin) {
         auto request = admin.checkChangeRequest();
         request.setAssignment(assignment.c_str());
-        return request.send().then(
-            [](capnp::Response<schema::Admin::CheckChangeResults> response) -> Result<std::string> {
-              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
-              return std::string(response.getChange().cStr());
-            });
-      });
+        return request.send();
+      },
+      [](auto& results) { return results.getChange(); });
 }
 
 namespace {

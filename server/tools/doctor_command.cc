@@ -114,7 +114,9 @@ std::vector<Finding> findingsOf(const DaemonStatus& status) {
 
 }  // namespace
 
-Status examineHost(const LoadedConfig& loaded, bool json) { return print(checkHost(loaded.config), json); }
+Status examineHost(Env& env, const LoadedConfig& loaded, bool json) {
+  return print(checkHost(env, loaded.config), json);
+}
 
 Status examineDaemon(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));

@@ -10,7 +10,7 @@ namespace psd {
 // check fails. Blocks.
 
 /// Before a run: whether this machine suits the configuration.
-Status examineHost(const LoadedConfig& loaded, bool json);
+Status examineHost(Env& env, const LoadedConfig& loaded, bool json);
 
 /// A running daemon, as its status shows it; on its own machine also the limits of its process and its disk.
 Status examineDaemon(const DaemonCall& call, bool json);

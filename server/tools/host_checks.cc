@@ -25,8 +25,12 @@
 #include "common/text/number.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/auth/authenticator.h"
+#include "server/checkpoint/locked_folder.h"
+#include "server/daemon/tls_acceptor.h"
 #include "server/engine/etcd.h"
 #include "server/limits/descriptor_budget.h"
+#include "server/store/backend.h"
 
 namespace psd {
 namespace {
@@ -46,11 +50,16 @@ std::string contentOf(const std::string& path) {
   return text.str();
 }
 
+/// An error's message without what the check's name says.
+std::string without(std::string_view prefix, const std::string& message) {
+  return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+}
+
 Finding checkAddress(const std::string& key, const Address& address) {
   const std::string name = key + " " + address.toString();
   const auto listening = listenOn(address);
   if (listening.ok()) return {name, Outcome::ok, "free"};
-  return {name, Outcome::fail, listening.message() + "; stop what listens there, or choose another address"};
+  return {name, Outcome::fail, without(address.toString() + ": ", listening.message())};
 }
 
 Finding checkDescriptors(const DaemonConfig& config) {
@@ -144,7 +153,7 @@ Finding checkEtcd(const EngineConfig& engine) {
             .timeoutAfter(kMemberTimeout.count() * kj::MILLISECONDS, (*etcd)->read(engine.prefix + "/doctor"))
             .wait(io.waitScope);
     if (read.ok()) return {"etcd", Outcome::ok, "answers"};
-    return {"etcd", Outcome::fail, read.message() + "; see engine.etcd"};
+    return {"etcd", Outcome::fail, without("etcd: ", read.message()) + "; see engine.etcd"};
   } catch (const kj::Exception&) {
     return {"etcd", Outcome::fail,
             "no answer within " + durationText(kMemberTimeout) + "; start it, see engine.etcd"};
@@ -163,6 +172,11 @@ std::optional<double> bytesPerSecond(const std::string& folder) {
   if (!writeWhole(file.get(), text) || fsync(file.get()) != 0) return {};
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   return static_cast<double>(kBytes) / std::max(taken.count(), 1e-6);
+}
+
+/// A check whose outcome is that of a step of the daemon's start.
+Finding checkStart(const std::string& name, const Status& step) {
+  return step.ok() ? Finding{name, Outcome::ok, "usable"} : Finding{name, Outcome::fail, step.message()};
 }
 
 /// The folder, or the nearest one above it that exists.
@@ -189,6 +203,15 @@ Finding checkDisk(const std::string& name, const std::string& folder) {
   return {name, Outcome::warn, room.text + "; checkpoints and pushes with a log wait for this disk"};
 }
 
+/// Whether no other daemon has the folder, and its disk.
+void checkFolder(Env& env, const std::string& folder, std::vector<Finding>& all) {
+  std::error_code ignored;
+  if (fs::exists(folder + "/lock", ignored)) {
+    all.push_back(checkStart("lock", LockedFolder::take(env, folder).status()));
+  }
+  all.push_back(checkDisk("durability.path", folder));
+}
+
 }  // namespace
 
 Finding checkRoom(const std::string& name, const DiskRoom& room) {
@@ -197,10 +220,17 @@ Finding checkRoom(const std::string& name, const DiskRoom& room) {
   return {name, Outcome::warn, text + "; make room, or lower durability.keep"};
 }
 
-std::vector<Finding> checkHost(const DaemonConfig& config) {
+std::vector<Finding> checkHost(Env& env, const DaemonConfig& config) {
   std::vector<Finding> all;
   for (const Address& address : config.listen) all.push_back(checkAddress("listen", address));
   for (const Address& address : config.http.listen) all.push_back(checkAddress("http.listen", address));
+  if (config.auth) all.push_back(checkStart("auth", AuthRules::read(config.auth).status()));
+  if (config.tls) all.push_back(checkStart("tls", TlsAcceptor::read(config.tls).status()));
+  for (const DeviceChoice& choice : config.devices) {
+    if (choice.kind != DeviceChoice::Kind::cuda) continue;
+    all.push_back(
+        checkStart(fmt::format("device cuda:{}", choice.index), makeCudaBackend(choice.index).status()));
+  }
   all.push_back(checkDescriptors(config));
   all.push_back(checkMemory(config));
   all.push_back(checkSharedMemory());
@@ -212,7 +242,7 @@ std::vector<Finding> checkHost(const DaemonConfig& config) {
       if (!member.tls) all.push_back(checkMemberClock(member));
     }
   }
-  if (config.durability.enabled()) all.push_back(checkDisk("durability.path", config.durability.path));
+  if (config.durability.enabled()) checkFolder(env, config.durability.path, all);
   if (!config.save.empty()) {
     const std::string folder = fs::path(config.save).parent_path();
     all.push_back(checkDisk("save", folder.empty() ? "." : folder));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/os/disk_room.h"
+#include "common/os/env.h"
 #include "server/config/daemon_config.h"
 
 namespace psd {
@@ -17,9 +18,10 @@ struct Finding {
   std::string text;  ///< what was found and, unless it is ok, what to do
 };
 
-/// What a daemon with this configuration would find on this machine. Binds its addresses for a moment and
-/// writes a temporary file to its folders. Blocks.
-std::vector<Finding> checkHost(const DaemonConfig& config);
+/// What a daemon with this configuration would find on this machine. For a moment binds its addresses, locks
+/// an existing folder of its state, opens its CUDA devices, and writes a temporary file to its folders.
+/// Blocks.
+std::vector<Finding> checkHost(Env& env, const DaemonConfig& config);
 
 /// Whether a file system has enough room; `name` says which it is.
 Finding checkRoom(const std::string& name, const DiskRoom& room);

@@ -113,9 +113,7 @@ class FarLearnersOverTls(Far):
                 ("--tls-ca", authority.path, "--token-file", self.token("learner", "trainer")))
 
     def token(self, name, role):
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
-        self.assert_ends(made)
-        path = self.write(f"{name}.token", made.out)
+        path = self.write(f"{name}.token", self.make_token(name, role))
         path.chmod(0o600)
         return path
 

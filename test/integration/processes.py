@@ -347,6 +347,12 @@ class ProcessTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
+    def make_token(self, name, role):
+        """A new token, also in the file "tokens" of the test's folder."""
+        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
+        self.assert_ends(made)
+        return made.out.strip()
+
     def start_program(self, *arguments):
         process = Process(self.folder, self._name("program"), arguments)
         self.processes.append(process)

@@ -390,13 +390,8 @@ class LimitsTest(HttpTest):
 
 
 class TokenTest(HttpTest):
-    def token(self, name, role):
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
-        self.assert_ends(made)
-        return made.out.strip()
-
     def test_roles(self):
-        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        reader, admin = self.make_token("looks", "reader"), self.make_token("ops", "admin")
         daemon, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
         ask = lambda method, path, token=None: self.ask(page, method, path, "{}" if method == "POST" else None,
                                                         **({"Authorization": f"Bearer {token}"} if token else {}),
@@ -432,7 +427,7 @@ class TokenTest(HttpTest):
         self.assertTrue(daemon.runs())
 
     def test_a_wrong_token_is_answered_late(self):
-        reader = self.token("looks", "reader")
+        reader = self.make_token("looks", "reader")
         _, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
 
         def seconds(token):
@@ -445,7 +440,7 @@ class TokenTest(HttpTest):
         self.assertLess(min(seconds(reader) for _ in range(3)), wrong)
 
     def test_a_follower_ends_when_its_token_does(self):
-        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        reader, admin = self.make_token("looks", "reader"), self.make_token("ops", "admin")
         daemon, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
         metrics = lambda: self.ask(page, "GET", "/metrics", None, Authorization=f"Bearer {admin}")[2]
         raw = self.connect(page)

@@ -388,7 +388,9 @@ class KubernetesTest(processes.ProcessTest):
             replicas = manifests["StatefulSet"]["spec"]["replicas"]
             entries = json.loads(config.read_text())["daemons"]
             self.assertEqual([len(entry.split(",")) for entry in entries], replicas // daemons_of_each * [daemons_of_each])
-            shell, flag, command = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["command"]
+            container = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+            port = next(each["containerPort"] for each in container["ports"] if each["name"] == "psd")
+            shell, flag, command = container["command"]
             command = command.replace("exec psd --config /etc/psd/psd.json", f"exec {processes.PSD} check {config}")
             self.assertIn("psd check ", command)
             for ordinal in range(replicas):
@@ -397,9 +399,9 @@ class KubernetesTest(processes.ProcessTest):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 made = json.loads(done.stdout)
                 self.assertEqual(made["index"], ordinal // daemons_of_each)
-                self.assertIn(f"tls://psd-{ordinal}.psd:5500", entries[made["index"]].split(","))
+                self.assertIn(f"tls://psd-{ordinal}.psd:{port}", entries[made["index"]].split(","))
                 if daemons_of_each > 1:
-                    self.assertEqual(made["replication"]["addresses"], [f"tls://psd-{ordinal}.psd:5500"])
+                    self.assertEqual(made["replication"]["addresses"], [f"tls://psd-{ordinal}.psd:{port}"])
                     self.assertEqual(made["engine"]["prefix"], f"/psd/train/{made['index']}")
 
 

@@ -191,6 +191,25 @@ class Operator(processes.ProcessTest):
         for flag, value in (("--timeout", 5), ("--token-file", "x"), ("--tls-ca", "x")):
             self.assert_fails(self.start_psd("doctor", flag, value), f"{flag} requires --server")
 
+    def test_the_doctor_takes_the_steps_of_a_start(self):
+        daemon = self.daemon(durability=self.durability())
+        tokens = self.write("tokens", "")
+        tokens.chmod(0o644)
+        sick = self.start_psd("doctor", "--listen", self.unix_address("other.sock"), "--set", f"durability={self.durability()}",
+                              "--set", f"auth.tokens={tokens}", "--json")
+        self.assertEqual(sick.wait(), 1)
+        checks = {check["check"]: check for check in json.loads(sick.out)["checks"]}
+        self.assertIn("accessible to group or others", checks["auth"]["text"])
+        self.assertIn("is in use by another daemon", checks["lock"]["text"])
+        daemon.kill()
+        tokens.chmod(0o600)
+        self.make_token("ops", "admin")
+        well = self.start_psd("doctor", "--listen", self.unix_address("other.sock"), "--set", f"durability={self.durability()}",
+                              "--set", f"auth.tokens={tokens}", "--json")
+        well.wait()
+        checks = {check["check"]: check["outcome"] for check in json.loads(well.out)["checks"]}
+        self.assertEqual((checks["auth"], checks["lock"]), ("ok", "ok"))
+
     def test_the_doctor_of_a_daemon_writes_nothing(self):
         daemon = self.daemon(durability=self.durability())
         self.endless_trainer(daemon)

@@ -59,11 +59,16 @@ class UseTest(PageTest):
         return driver.execute_async_script(
             f"const done = arguments[0]; import('/{file}').then((it) => done({expression}), (error) => done(String(error)))")
 
-    def test_the_keyboard_selections_and_clicks_while_it_updates(self):
-        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
-        trainers = [self.endless_trainer(daemon, rank, 2) for rank in (0, 1)]
+    def training(self, policy):
+        """A daemon with two trainers, and a browser that shows them."""
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy=policy)
+        trainers = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in (0, 1)]
         driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
+        return daemon, driver, trainers
+
+    def test_the_keyboard_selections_and_clicks_while_it_updates(self):
+        _, driver, trainers = self.training("locked")
         for width in (380, 1600):
             self.wide(driver, width)
             driver.execute_script("document.activeElement.blur(); getSelection().collapse(document.body, 0)")
@@ -92,11 +97,7 @@ class UseTest(PageTest):
         self.assertEqual(self.complaints(driver), [])
 
     def test_sorting_and_tables_that_scroll(self):
-        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
-        for rank in (0, 1):
-            self.train(daemon.address, rank, 2, steps=10_000_000)
-        driver = self.browser(daemon.page)
-        until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
+        _, driver, _ = self.training("locked")
         self.assertEqual(self.column(driver, "trainers", "rank"), ["0", "1"])
         name = next(each for each in driver.find_elements(By.CSS_SELECTOR, "#trainers .sort") if each.text == "rank")
         for key, order, ranks in ((Keys.ENTER, "ascending", ["0", "1"]), (Keys.SPACE, "descending", ["1", "0"])):
@@ -119,13 +120,8 @@ class UseTest(PageTest):
         until("it continues on both sides", lambda: more() == "left right")
         self.assertEqual(self.complaints(driver), [])
 
-    def token(self, name, role):
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
-        self.assert_ends(made)
-        return made.out.strip()
-
     def test_signing_in(self):
-        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        reader, admin = self.make_token("looks", "reader"), self.make_token("ops", "admin")
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", listen=(self.unix_address(),), policy="locked", auth__tokens=str(self.folder / "tokens"))
         driver = self.browser("about:blank")
         # Retries come at once.
@@ -346,11 +342,7 @@ class UseTest(PageTest):
         self.assertEqual(self.complaints(driver), [])
 
     def test_contrast_and_the_stop_dialog(self):
-        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="sync")
-        for rank in (0, 1):
-            self.train(daemon.address, rank, 2, steps=10_000_000)
-        driver = self.browser(daemon.page)
-        until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
+        daemon, driver, _ = self.training("sync")
         until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "reports")] == [True, True])
         until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
         driver.find_element(By.CSS_SELECTOR, "#config-card summary").click()

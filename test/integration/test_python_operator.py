@@ -76,11 +76,7 @@ class PythonOperator(line_clients.LineTest):
         self.assertEqual(faults, [])
 
     def test_a_role_permits_what_it_includes(self):
-        made = {}
-        for role in ("reader", "trainer", "admin"):
-            new = self.start_psd("token", "new", "--name", f"a-{role}", "--role", role, "--file", self.folder / "tokens")
-            self.assert_ends(new)
-            made[role] = new.out.strip()
+        made = {role: self.make_token(f"a-{role}", role) for role in ("reader", "trainer", "admin")}
         daemon = self.daemon(auth=f'{{"tokens":"{self.folder / "tokens"}"}}', **ADAM, **self.saving())
         for role, token in made.items():
             client = self.client(daemon, token=token)

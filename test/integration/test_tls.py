@@ -289,13 +289,8 @@ class Https(TlsTest):
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 
-    def token(self, name, role):
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
-        self.assert_ends(made)
-        return made.out.strip()
-
     def test_a_token_goes_encrypted(self):
-        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        reader, admin = self.make_token("looks", "reader"), self.make_token("ops", "admin")
         # 65,536 shards make a status of megabytes, many TLS records.
         daemon = self.https_daemon(auth__tokens=str(self.folder / "tokens"), shards=65536,
                                    model='{"name":"long","tensors":[{"name":"w","shape":[1048576]}]}')
@@ -336,7 +331,7 @@ class Https(TlsTest):
         self.assert_stops(daemon)
 
     def test_certificates_give_roles(self):
-        reader = self.token("looks", "reader")
+        reader = self.make_token("looks", "reader")
         auth = {"tokens": str(self.folder / "tokens"), "certificates": {"trainer-*": "trainer", "ops": "admin"}}
         daemon = self.https_daemon(settings={"client_ca": str(self.authority.path)}, auth=json.dumps(auth))
         trainer, admin, other = (self.authority.sign(name) for name in ("trainer-1", "ops", "somebody"))
@@ -376,7 +371,7 @@ class Https(TlsTest):
 
     @unittest.skipUnless(shutil.which("curl"), "curl is missing")
     def test_as_curl_does_it(self):
-        token = self.write("ops.token", self.token("ops", "admin"))
+        token = self.write("ops.token", self.make_token("ops", "admin"))
         daemon = self.https_daemon(auth__tokens=str(self.folder / "tokens"))
         done = subprocess.run(["curl", "--silent", "--show-error", "--fail", "--cacert", str(self.authority.path), "-H",
                                f"Authorization: Bearer {token.read_text()}", f"{daemon.page}/api/status.json"],

@@ -19,9 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSignalInterval{50};
 constexpr std::chrono::milliseconds kPollInterval{1};
-/// For the calls of other threads to end, before the client's destructor waits for its goodbye.
+/// How long close() waits for the calls of other threads to end. The client's destructor then waits for its
+/// goodbye.
 constexpr std::chrono::milliseconds kEndTime{5000};
-/// The same after a signal, when nothing should hold up the end.
+/// How long close() waits for the calls of other threads after a signal, so that Ctrl-C ends the program at
+/// once.
 constexpr std::chrono::milliseconds kEndTimeAfterSignal{100};
 
 /// Without the GIL: runs due signal handlers, if this is Python's main thread; false once one has raised.
