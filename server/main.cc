@@ -229,8 +229,8 @@ struct OperatorFlags {
     status.command->add_flag("--hot", hot,
                              "Show the ten rows of each embedding table with the most updates instead");
     reload.command->add_flag("--dry-run", dryRun,
-                             "Tell what would change, or what cannot without a restart; change nothing");
-    stop.command->add_flag("--discard", discard, "Stop even if the model is saved nowhere, and is lost");
+                             "Print what would change or needs a restart, without applying it");
+    stop.command->add_flag("--discard", discard, "Stop even if the model is not saved; it is lost");
   }
 
   /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
@@ -276,8 +276,7 @@ struct TokenFlags {
                                      "Print a new token, once, and its line for the daemon's auth.tokens")),
         listing(token->add_subcommand("list", "Show the tokens of a file: names, roles, expiry")),
         revoking(token->add_subcommand(
-            "revoke",
-            "Remove a name's tokens from the file; psd reload makes a running daemon refuse them")) {
+            "revoke", "Remove all tokens of NAME from the file; takes effect after psd reload")) {
     token->require_subcommand(1);
     making->add_option("--name", name, "The name of the token's owner")->required()->type_name("NAME");
     making->add_option("--role", role, "reader, trainer or admin; each includes the previous ones")
@@ -310,8 +309,7 @@ struct DoctorFlags : ConfigFlags {
   psd::ServerFlags server;
 
   explicit DoctorFlags(CLI::App& app)
-      : command(app.add_subcommand("doctor",
-                                   "Check whether this machine suits a configuration, or a running daemon")),
+      : command(app.add_subcommand("doctor", "Diagnose this machine, or a running daemon")),
         server(*command, "5", "") {
     command->add_option("--config", file, "Configuration file; without one, the defaults")->type_name("FILE");
     command->add_flag("--json", json, "One JSON document, for programs");
@@ -328,8 +326,7 @@ struct DoctorFlags : ConfigFlags {
   psd::Status onDaemon() const {
     for (const char* const name : {"--config", "--listen", "--insecure", "--device", "--index", "--set"}) {
       if (command->count(name) == 0) continue;
-      return {psd::ErrorCode::invalidArgument,
-              std::string(name) + ": is for a check before a run, and --server for a running daemon"};
+      return {psd::ErrorCode::invalidArgument, std::string(name) + ": cannot be combined with --server"};
     }
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
     return psd::withAdvice(psd::examineDaemon(call, json), call);

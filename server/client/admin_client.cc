@@ -56,7 +56,7 @@ Error brokenOff(const kj::Exception& exception, const Address& address, std::chr
     if (stage == Stage::request) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout) + late};
     if (!speaksHttp(address)) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout)};
     return {ErrorCode::protocolMismatch,
-            place + "HTTP is spoken there; the daemon's own address, of `listen`, is needed"};
+            place + "this is an HTTP port; use an address of the daemon's `listen`"};
   }
   if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
     return {ErrorCode::protocolMismatch,

@@ -17,8 +17,8 @@ namespace psd {
 
 /// Operator calls to a running daemon. They block for at most `timeout` and must not be called on a thread
 /// that runs an event loop. Errors name the address: ErrorCode::unauthenticated if the daemon does not accept
-/// the caller, ErrorCode::forbidden if its role is insufficient, ErrorCode::protocolMismatch if HTTP is
-/// spoken there.
+/// the caller, ErrorCode::forbidden if its role is insufficient, ErrorCode::protocolMismatch if the address
+/// serves HTTP.
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials = {});
 

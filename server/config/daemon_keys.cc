@@ -63,9 +63,9 @@ void checkExposure(ConfigReader& in, const DaemonConfig& config) {
     if (isLocal(address) || config.auth || asksForCertificates || config.insecure) continue;
     in.fail(elementPath("listen", i),
             address.toString() +
-                " can be reached from other machines, and anyone there could train, "
+                " can be reached from other machines, and any host could train, "
                 "read and stop: give `auth` with "
-                "tokens, or tls:// with tls.require_client, or say \"insecure\": true "
+                "tokens, or tls:// with tls.require_client, or set \"insecure\": true "
                 "(--insecure) on a network that "
                 "you trust");
   }
@@ -78,10 +78,10 @@ void checkExposure(ConfigReader& in, const DaemonConfig& config) {
     in.fail(elementPath("http.listen", i),
             address.toString() + " can be reached from other machines" +
                 (address.tls
-                     ? ", and anyone there could act: give `auth` with tokens, or tls.require_client"
-                     : ", and what goes over it is not encrypted: take " + std::string(kDefaultHttpAddress) +
-                           " and from elsewhere ssh -L, or tls:// with `tls` and `auth`") +
-                ", or say \"insecure\": true (--insecure) on a network that you trust");
+                     ? ", and any host could send commands: give `auth` with tokens, or tls.require_client"
+                     : ", and traffic is not encrypted: use " + std::string(kDefaultHttpAddress) +
+                           " with ssh -L from other hosts, or tls:// with `tls` and `auth`") +
+                ", or set \"insecure\": true (--insecure) on a network that you trust");
   }
 }
 

@@ -88,7 +88,7 @@ void checkPassword(ConfigReader& in, const EtcdOptions& etcd, bool insecure) {
     if (member.tls || isLocal(Address{.host = member.host})) continue;
     in.fail("user",
             "the password would go to " + member.toString() +
-                " in the clear: take https://, or say \"insecure\": true (--insecure) on a network that you "
+                " in the clear: use https://, or set \"insecure\": true (--insecure) on a network that you "
                 "trust");
   }
 }

@@ -28,7 +28,7 @@ Result<Reading> readAgain(const Server::Reread& reread) {
 
 std::string changesText(std::vector<std::string> changes) {
   std::erase(changes, "");
-  return changes.empty() ? "nothing differs" : joined(changes, ", ");
+  return changes.empty() ? "no changes" : joined(changes, ", ");
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ Finding checkMemberClock(const EtcdMember& member) {
   const auto time = timeAt(member);
   if (!time) return {name, Outcome::skip, "no Date in its answer; see the check of etcd"};
   const double apart = std::abs(std::difftime(*time, std::time(nullptr)));
-  if (apart <= kClockSecondsMax) return {name, Outcome::ok, "within some seconds"};
+  if (apart <= kClockSecondsMax) return {name, Outcome::ok, "within 5 s"};
   return {name, Outcome::warn,
           fmt::format("{} apart; synchronize both machines' clocks", durationText(apart))};
 }
@@ -194,8 +194,9 @@ Finding checkDisk(const std::string& name, const std::string& folder) {
   const std::string at = existing(folder);
   const std::optional<double> speed = bytesPerSecond(at);
   if (!speed) {
-    return {name, Outcome::fail,
-            fmt::format("{}: {}; make room there, or let psd's user write to it", at, std::strerror(errno))};
+    return {
+        name, Outcome::fail,
+        fmt::format("{}: {}; free space there, or grant psd's user write access", at, std::strerror(errno))};
   }
   Finding room = checkRoom(name, diskRoom(at).value_or(DiskRoom()));
   room.text = fmt::format("{}/s with sync, {}", bytesText(static_cast<uint64_t>(*speed)), room.text);

@@ -209,7 +209,7 @@ TEST_CASE("Reload: the learning rate changes for the pushes that come after") {
   CHECK(values[0] == 17);
   auto same = server.reload(configOf({{"type", "locked"}}, 16));
   PSD_REQUIRE_OK(same);
-  CHECK(*same == "nothing differs");
+  CHECK(*same == "no changes");
 }
 
 TEST_CASE("Reload: limits.staged_bytes holds on a device with memory of its own, and can be raised") {

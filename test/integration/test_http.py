@@ -166,7 +166,7 @@ class EndsTest(HttpTest):
                 self.assertEqual(text, body, request)
         post = b"POST /api/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n"
         _, text = self.answer(self.connect(page), post + b"Content-Type: application/json\r\n\r\n{}")
-        self.assertEqual(text, b'{"message":"nothing differs"}\n')
+        self.assertEqual(text, b'{"message":"no changes"}\n')
         _, text = self.answer(self.connect(page), post + b"\r\n{}")  # refused before its body is read
         self.assertIn(b"application/json", text)
         again = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -246,7 +246,7 @@ class ActionsTest(HttpTest):
         config = self.write("psd.json", '{"log": {"level": "info"}}')
         daemon = self.daemon("--config", config, "--http", ADDRESS)
         page = urllib.parse.urlsplit(daemon.page)
-        self.assertEqual(self.post(page, "reload"), (200, '{"message":"nothing differs"}\n'))
+        self.assertEqual(self.post(page, "reload"), (200, '{"message":"no changes"}\n'))
         self.write("psd.json", '{"log": {"level": "warn"}}')
         self.assertIn("log.level", self.post(page, "reload")[1])
         self.write("psd.json", '{"threads": 7}')
@@ -538,7 +538,7 @@ class AddressTest(HttpTest):
         self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
         files = '{"certificate":"server.pem","key":"server.key"}'
         self.assert_fails(self.start_psd("--http", "tls://*:0", "--set", f"tls={files}"), "http.listen[0]",
-                          "anyone there could act: give `auth` with tokens, or tls.require_client")
+                          "any host could send commands: give `auth` with tokens, or tls.require_client")
 
     def test_address_in_use(self):
         _, page = self.page_of()

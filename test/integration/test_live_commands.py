@@ -180,7 +180,7 @@ class SetTest(LiveTest):
         self.assert_ends(self.train(daemon.address, steps=2))
         self.assertIn("optimizer.lr: 0.01 -> 0.5", self.psd("set", "--server", daemon.address, "optimizer.lr=0.5"))
         self.assertIn("lr=0.5", daemon.status()["optimizer"])
-        self.assertIn("nothing differs", self.psd("set", "optimizer.lr=0.5", "--server", daemon.address))
+        self.assertIn("no changes", self.psd("set", "optimizer.lr=0.5", "--server", daemon.address))
         for assignment, words in (("threads=9", "threads: cannot change while the daemon runs"), ("polcy=1", "polcy: unknown key"),
                                   ("lr", "write KEY=VALUE"), ("optimizer.lr=[", "optimizer.lr")):
             self.assert_fails(self.start_psd("set", assignment, "--server", daemon.address), words)

@@ -117,7 +117,7 @@ class Operator(processes.ProcessTest):
                           "is psd running? 'psd --config FILE' starts it, and --server names another address")
         daemon = self.daemon(http='{"listen":["tcp://127.0.0.1:0"]}')
         page = re.search(r"http://127\.0\.0\.1:(\d+)", daemon.err)[1]
-        self.assert_fails(self.start_psd("status", "--server", f"tcp://127.0.0.1:{page}", "--timeout", "0.5"), "HTTP is spoken there")
+        self.assert_fails(self.start_psd("status", "--server", f"tcp://127.0.0.1:{page}", "--timeout", "0.5"), "this is an HTTP port; use an address")
 
     def test_a_dry_run_of_a_reload(self):
         path = self.write("psd.json", json.dumps({"listen": [self.unix_address()], "optimizer": {"lr": 0.25}}))
@@ -187,7 +187,7 @@ class Operator(processes.ProcessTest):
         self.assert_ends(running)
         self.assertIn("warn  durability: none", running.out)
         self.assertRegex(running.out, r"descriptors: \d+ of \d+ open")
-        self.assert_fails(self.start_psd("doctor", "--set", "shards=2", "--server", daemon.address), "--set: is for a check before a run")
+        self.assert_fails(self.start_psd("doctor", "--set", "shards=2", "--server", daemon.address), "--set: cannot be combined with --server")
         for flag, value in (("--timeout", 5), ("--token-file", "x"), ("--tls-ca", "x")):
             self.assert_fails(self.start_psd("doctor", flag, value), f"{flag} requires --server")
 

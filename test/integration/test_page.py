@@ -107,7 +107,7 @@ class ShownTest(PageTest):
         driver = self.browser(daemon.page)
         until("the trainer is shown", lambda: str(trainer.pid) in self.text(driver, "trainers"))
         self.click(driver, "[data-action=reload]")
-        until("it says so", lambda: "nothing differs" in self.text(driver, "toast"))
+        until("it says so", lambda: "no changes" in self.text(driver, "toast"))
         self.click(driver, "[data-action=checkpoint]")
         until("it says so", lambda: "is complete" in self.text(driver, "toast"))
         self.assertGreaterEqual(daemon.status()["durability"]["checkpoints"], 1)

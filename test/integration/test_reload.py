@@ -35,7 +35,7 @@ class Reload(processes.ProcessTest):
 
         again = self.reload(daemon)
         self.assert_ends(again)
-        self.assertIn("nothing differs", again.out)
+        self.assertIn("no changes", again.out)
         self.assert_stops(daemon)
 
     def test_sighup(self):
@@ -52,7 +52,7 @@ class Reload(processes.ProcessTest):
         processes.until("it serves", lambda: log.exists() and "ready" in log.read_text(encoding="utf-8"))
         log.rename(moved)
         logging.signal(signal.SIGHUP)
-        processes.until("it says so in a new file", lambda: log.exists() and "nothing differs" in log.read_text(encoding="utf-8"))
+        processes.until("it says so in a new file", lambda: log.exists() and "no changes" in log.read_text(encoding="utf-8"))
         before = moved.read_text(encoding="utf-8")
         log.unlink()
         self.assert_ends(self.start_psd("reload", "--server", self.unix_address()))

@@ -205,7 +205,7 @@ class Tls(TlsTest):
         self.assert_fails(self.start_psd("reload", "--server", daemon.address), "tls: ", "server.pem: holds no certificate")
         self.assertIn("mismatch", self.complaint_of(daemon.tls))
         self.authority.sign("server", "psd-server-3", "IP:127.0.0.1")
-        for told in ("tls.certificate: reloaded, tls.key: reloaded", "nothing differs"):
+        for told in ("tls.certificate: reloaded, tls.key: reloaded", "no changes"):
             reload = self.start_psd("reload", "--server", daemon.address)
             self.assert_ends(reload)
             self.assertIn(told, reload.out)

@@ -68,7 +68,7 @@ TEST_CASE("each wrong engine gets its one-line error") {
       {both + R"(, "user": "psd")", "engine.password_file: is needed: user and password_file go together"},
       {both + R"(, "password_file": "p")", "engine.user: is needed: user and password_file go together"},
       {both + R"(, "user": "psd", "password_file": "p")",
-       "engine.user: the password would go to http://10.0.0.1:2379 in the clear: take https://, or say "
+       "engine.user: the password would go to http://10.0.0.1:2379 in the clear: use https://, or set "
        "\"insecure\": true (--insecure) on a network that you trust"},
       {both + R"(, "tls": {"ca": "ca.pem"})",
        "engine.tls: requires endpoints https://, of which there is none"},
