@@ -122,7 +122,7 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app, const Comman
   const std::vector<std::string> unknown = app.remaining(true);
   auto option = std::find_if(unknown.begin(), unknown.end(),
                              [](const std::string& word) { return word.starts_with('-'); });
-  // A command that does not exist makes the options after it unknown, too: the command is the fault.
+  // The options of an unknown command are unknown as well: report the command.
   if (option != unknown.begin() && !chosenOf(app).get_subcommands({}).empty()) option = unknown.end();
   std::string message;
   if (option != unknown.end()) {

@@ -75,7 +75,7 @@ class Authenticator {
   Authenticator();
 
   /// Replaces the rules. Holders of an Access must recheck it, and so they must at Access::expires. Returns
-  /// changesTo() them.
+  /// the changes, as changesTo() does.
   std::string adopt(std::shared_ptr<const AuthRules> rules);
   /// How `rules` differ from those in use, human-readable; empty: not at all.
   std::string changesTo(const AuthRules& next) const { return next.changesFrom(*rules()); }

@@ -38,7 +38,7 @@ Result<T> fromDaemon(const Address& address, Result<T> outcome) {
   return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
 }
 
-/// Whether an HTTP server answers there, such as the daemon's page: it waits for the rest of a login.
+/// Whether the address serves HTTP, such as the daemon's page. Such a server lets a login time out.
 bool speaksHttp(const Address& address) {
   constexpr std::chrono::milliseconds kTimeout{500};
   return !address.tls && !httpAnswer(address, "/healthz", kTimeout).empty();

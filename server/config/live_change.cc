@@ -93,7 +93,8 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   return names;
 }
 
-/// Why local steps cannot change so: trainers learn when they join whether and how to take them. Else empty.
+/// Returns why the local steps of `now` cannot change to those of `next`, which trainers learn when they
+/// join; an empty string if they can.
 std::string whyNotLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
   const bool alike = before.local.period == 0 || before.type == after.type;
@@ -123,7 +124,8 @@ std::string whyNotLocalSteps(const DaemonConfig& now, const DaemonConfig& next) 
          ": trainers learn when they join how to take steps by themselves";
 }
 
-/// Why averaging of gradients cannot change so: trainers learn of it when they join. Else empty.
+/// Returns why the averaging of gradients cannot change, which trainers learn when they join; an empty string
+/// if it can.
 std::string whyNotAllReduce(const DaemonConfig& now, const DaemonConfig& next) {
   if (allReduceOf(now.groups) == allReduceOf(next.groups)) return "";
   return "policy: cannot change while the daemon runs from " + describePolicies(now.groups) + " to " +

@@ -31,7 +31,7 @@ class TlsAcceptor {
   };
   static Result<Files> read(const std::optional<TlsConfig>& config);
 
-  /// Uses these files for new connections; existing ones stay. Returns changesTo() them.
+  /// Uses these files for new connections; existing ones stay. Returns the changes, as changesTo() does.
   std::string adopt(Files files);
   /// Which files have other content than those in use, for the log: "tls.certificate: reloaded, …"; empty:
   /// none.

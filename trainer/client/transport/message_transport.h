@@ -36,7 +36,7 @@ class MessageTransport final : public SliceTransport {
   std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset,
                                      std::span<std::byte> into);
 
-  /// From now on slices of mostly zeros are pushed as their other values and the places of these.
+  /// From now on slices of mostly zeros are pushed as pairs of index and value of the nonzero elements.
   void usePushesOfNonZeros() { pushesNonZeros_ = true; }
   /// Pushes values of the slice's dtype.
   kj::Promise<SlicePushed> pushBytes(const PushRequest& push, const Slice& slice,
