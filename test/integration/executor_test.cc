@@ -381,8 +381,8 @@ TEST_CASE(
   gate.set_value();
   for (auto& each : calls) PSD_REQUIRE_OK(each.get());
   CHECK(computed == std::vector<uint64_t>{20, kBlocking, 13, 12, 14, 11});
+  until([&] { return executor.status()["passes"] == 7; });  // a pass counts after its answer
   const Json after = executor.status();
-  CHECK(after["passes"] == 7);
   CHECK(after["waited_s_most"].get<double>() > waited);
   CHECK(after["waited_s_mean"].get<double>() > waited / 7);
   CHECK(after["waited_s_mean"] < after["waited_s_most"]);
