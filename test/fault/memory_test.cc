@@ -44,7 +44,8 @@ void slowDown(const std::string& path, uint32_t syncMs) {
 
 /// Pushes all gradients at once, and waits for the answers.
 Status pushAll(const std::string& address, uint32_t rank) {
-  const std::vector<float> values(ModelLayout(model()).totalElements());
+  // Zeros would travel as nothing, and limits.in_flight_bytes would not hold them back.
+  const std::vector<float> values(ModelLayout(model()).totalElements(), 1.0F);
   ClientOptions options;
   options.servers = {address};
   PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
