@@ -11,6 +11,7 @@ using import "daemons.capnp".NewestCheckpoint;
 using import "daemons.capnp".ReplicaSink;
 using import "daemons.capnp".ReplicateResult;
 using import "status.capnp".Acknowledgement;
+using import "versions.capnp".VersionResult;
 
 interface Admin @0xa8f89e12343931e8 {
   # What a caller that may administer the daemon can do.
@@ -85,6 +86,11 @@ interface Admin @0xa8f89e12343931e8 {
   # counted. `heartbeats`: the caller calls ArrivingModel.heartbeat(). invalidArgument: the daemon has a model, or had one that
   # moved away. standby: it is not the primary of its replica set. overloaded (of the data sent later): more than
   # limits.arriving_bytes.
+
+  publish @15 () -> VersionResult;
+  # Publishes a version that starts after this call; answered when it exists. Calls that arrive while one is being
+  # published share the next. invalidArgument: the configuration has no `publish`. notReady: the model has no values.
+  # overloaded: beyond limits.version_bytes.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.

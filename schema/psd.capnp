@@ -27,6 +27,9 @@ using import "session.capnp".SamplesResult;
 using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
+using import "versions.capnp".VersionBytesResult;
+using import "versions.capnp".VersionResult;
+using import "versions.capnp".VersionsResult;
 
 const protocolVersion :UInt32 = 3;
 # Raised when an older peer could misread a newer one. Both sides compare their versions in Login.login.
@@ -148,6 +151,27 @@ interface Reading {
   # Parked until the model has moved from here to other daemons; `to` and `move` are as LoginResult.movedTo and move.
   # Both are empty when the daemon ends without a move. For observers that follow the model. A connection may have one
   # such call outstanding; another one fails.
+
+  versions @7 () -> VersionsResult;
+  # The published versions that exist. Of this and the following calls: invalidArgument: the daemon's configuration has
+  # no `publish`. notReady: the version does not exist, or no longer.
+
+  published @8 (number :UInt64) -> VersionResult;
+  # Parked until a version of at least this number exists; the newest. A connection may have one such call outstanding;
+  # another one fails.
+
+  leaseVersion @9 (lease :UInt64, number :UInt64, seconds :UInt32) -> VersionResult;
+  # Keeps a version from being removed for `seconds`, of which there are at most 600; 0: the newest version. `lease`: a
+  # random number, not 0, that the reader chooses: with one that it holds the call renews the lease, or moves it to
+  # another version. A lease does not end with the connection, nor with the daemon's process. overloaded: beyond
+  # limits.version_leases, or limits.version_bytes would leave no room for two more versions.
+
+  releaseVersion @10 (lease :UInt64) -> ();
+  # Ends a lease; does nothing if there is none.
+
+  readVersion @11 (number :UInt64, offset :UInt64, count :UInt32) -> VersionBytesResult;
+  # Bytes [offset, offset + count) of a version's file. badSlice: beyond its end, or `count` is 0 or above
+  # ModelAccess.sliceElementsMax × 4. Without a lease the version may be removed between two calls.
 }
 
 interface Training {

@@ -31,6 +31,7 @@ struct CheckpointSource {
     bool live = false;   ///< updates take no lock, so the copy takes none either
     /// Lock held while an update spans several of the group's shards; null: no update does.
     std::shared_ptr<ShardLock> together = nullptr;
+    bool rounds = false;  ///< an update is a round, and the versions of the group's shards count them
     bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
   std::shared_ptr<ParameterStore> store;

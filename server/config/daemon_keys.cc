@@ -218,6 +218,17 @@ void checkReplicated(ConfigReader& in, const DaemonConfig& config) {
   }
 }
 
+/// Versions are published by one daemon alone, and stay in its folder.
+void checkPublished(ConfigReader& in, const DaemonConfig& config) {
+  if (!config.publish) return;
+  if (config.engine) {
+    in.fail("publish", "cannot be combined with `engine`: a standby has no published versions");
+  }
+  if (config.daemons.several()) {
+    in.fail("publish", "requires a single daemon: each of several would publish its part alone");
+  }
+}
+
 /// The limits admit the trainers, and the rounds work with their number.
 void checkWorldSize(ConfigReader& in, const DaemonConfig& config) {
   if (!config.worldSize) return;
@@ -354,6 +365,16 @@ void readSaving(ConfigReader& in, DaemonConfig& config) {
   } else if (in.has("replication")) {
     in.fail("replication", "requires `engine`: without one a daemon has no standby");
   }
+  if (auto publish = in.optionalObject(
+          {"publish",
+           "Versions of the model for readers: one copy of all tensors at one moment, with a number that "
+           "only "
+           "rises, in `durability.path` or, without durability, in memory until the daemon ends. Rows of "
+           "embedding tables are not in them.",
+           kOfDaemon})) {
+    config.publish = readPublish(*publish);
+  }
+  checkPublished(in, config);
   checkPartitioned(in, config);
 }
 

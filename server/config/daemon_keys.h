@@ -22,6 +22,7 @@
 #include "server/config/tables_config.h"
 #include "server/config/tls_config.h"
 #include "server/config/world_size.h"
+#include "server/publish/publish_config.h"
 #include "server/replica/replication_config.h"
 
 namespace psd {
@@ -55,7 +56,8 @@ struct DaemonConfig {
   bool exitWhenDone = false;
   std::string save;  ///< empty: the final model is not saved
   DurabilityConfig durability;
-  ReplicationConfig replication;  ///< with an engine
+  std::optional<PublishConfig> publish;  ///< none: no versions are published
+  ReplicationConfig replication;         ///< with an engine
   LogOptions log;
   Limits limits;
 

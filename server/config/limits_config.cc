@@ -129,6 +129,14 @@ void readTotals(ConfigReader& in, Limits& limits) {
        "Applies to what starts after a change.",
        Key::kLive},
       limits.arrivingBytes, 64 * kKiB, kPiB);
+  in.integer({"version_bytes",
+              "Bytes of all published versions, on the disk or, without durability, in memory. It admits at "
+              "least two versions; leases leave room for two more, so that no reader prevents the next one. "
+              "Beyond it a lease is refused, or the next version fails and is retried.",
+              Key::kLive},
+             limits.versionBytes, 64 * kKiB, kPiB);
+  in.integer({"version_leases", "Leases of published versions that all readers together hold.", Key::kLive},
+             limits.versionLeases, 1, kTrainersMax);
   in.integer({"model_bytes",
               "Largest model that a trainer may initialize: 4 bytes per float32 weight without optimizer "
               "state, 512 per tensor and 2,048 per shard. 0: what fits on the devices, of which a CUDA "

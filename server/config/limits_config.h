@@ -31,6 +31,8 @@ struct Limits {
   uint64_t tableBytes = 16ull << 30;
   uint64_t sessionsBytes = 16ull << 30;
   uint64_t arrivingBytes = 16ull << 30;
+  uint64_t versionBytes = 16ull << 30;
+  uint32_t versionLeases = 1024;
 };
 
 Limits readLimits(ConfigReader in);

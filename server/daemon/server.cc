@@ -107,6 +107,7 @@ Status Server::start() {
     PSD_RETURN_IF_ERROR(prepareAlone());
   }
   administration_.setMoves(&outgoing_, &incoming_);
+  administration_.setPublisher(host_.publisher());
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }

@@ -7,6 +7,7 @@
 #include "server/checkpoint/filtered_env.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/config/round_checks.h"
+#include "server/replica/memory_files.h"
 
 namespace psd {
 
@@ -30,7 +31,46 @@ Status ParameterHost::open() {
                                                      &metrics_.logSyncSeconds));
   if (log_) durability_->replicateTo(log_);
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
+  return openVersions();
+}
+
+Status ParameterHost::openVersions() {
+  if (!config_->publish) return {};
+  const bool durable = config_->durability.enabled();
+  const std::string folder = (durable ? config_->durability.path : std::string()) + "/versions";
+  std::shared_ptr<Env> files;
+  if (durable) {
+    files = std::shared_ptr<Env>(std::shared_ptr<void>(), &env_);
+  } else {
+    files = std::make_shared<MemoryFiles>();
+  }
+  PSD_ASSIGN_OR_RETURN(auto versions, VersionStore::open(std::move(files), folder, versionTerms()));
+  publisher_ = std::make_unique<Publisher>(std::move(versions), *config_->publish, durable ? folder : "");
   return {};
+}
+
+VersionLedger::Terms ParameterHost::versionTerms() const {
+  return {.keep = config_->publish->keep,
+          .bytes = config_->limits.versionBytes,
+          .leases = config_->limits.versionLeases};
+}
+
+void ParameterHost::beginPublishing() {
+  if (publisher_ && models_->ready()) publisher_->begin(ModelHost::savingSource(models_->model()));
+}
+
+void ParameterHost::beginSaving() {
+  models_->startSavingBlocking();
+  beginPublishing();
+}
+
+kj::Promise<void> ParameterHost::saveValues() {
+  return models_->saveValues().then([this] { beginPublishing(); });
+}
+
+Status ParameterHost::saveLast() {
+  if (publisher_) publisher_->finish();
+  return durability_->finish();
 }
 
 kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> state, Departed departed) {
@@ -93,6 +133,7 @@ kj::Promise<Status> ParameterHost::installModel(Arrived arrived, Departed depart
   *durability_->samples()->lockExclusive() = std::move(arrived.samples);
   return models_->installModel(std::move(arrived.model))
       .then([this, departed = std::move(departed)](Status saved) -> kj::Promise<Status> {
+        if (saved.ok()) beginPublishing();
         const bool keeps = config_->exitWhenDone && config_->durability.enabled();
         if (!saved.ok() || !keeps) return saved;
         return saveDepartedRanks(departed);
@@ -157,6 +198,7 @@ void ParameterHost::adopt(std::shared_ptr<const DaemonConfig> config, const std:
   config_ = std::move(config);
   durability_->follow(config_->durability);
   models_->adopt(config_, keepPolicies);
+  if (publisher_ && config_->publish) publisher_->follow(*config_->publish, versionTerms());
 }
 
 ParameterHost::Process* ParameterHost::find(ProcessId id) {
@@ -289,6 +331,7 @@ kj::Promise<Status> ParameterHost::recordWhole(WholeCheckpoint whole) {
 void ParameterHost::fillStatus(DaemonStatus& status) const {
   models_->fillStatus(status);
   status.durability = durability_->status();
+  if (publisher_) status.publish = publisher_->status();
   status.counters = MetricValues<Counter>(metrics_);
   status.gauges = MetricValues<Gauge>(metrics_);
   status.histograms = MetricValues<Histogram>(metrics_);

@@ -14,6 +14,7 @@
 #include "server/limits/memory_budgets.h"
 #include "server/loop/background.h"
 #include "server/model/model_host.h"
+#include "server/publish/publisher.h"
 #include "server/push/push_server.h"
 #include "server/replica/standby_disk.h"
 
@@ -88,7 +89,7 @@ class ParameterHost final : public Hosting {
   /// Stops saving a dropped model. Blocks; on any thread.
   void stopSaving() { models_->stopSaving(); }
   /// Starts to save the model, if it is initialized. Blocks; call once, before any trainer joins.
-  void beginSaving() { models_->startSavingBlocking(); }
+  void beginSaving();
   /// Checks whether the devices support the policies of `config` with that number of trainers (0: unknown
   /// yet) and these push codecs.
   Status checkConfig(const DaemonConfig& config, uint32_t trainers,
@@ -124,7 +125,10 @@ class ParameterHost final : public Hosting {
   kj::Promise<Result<NewestPart>> newestPart();
   kj::Promise<Status> recordWhole(WholeCheckpoint whole);
   /// Saves what `durability` has not saved yet. Blocks; call when no more updates arrive.
-  Status saveLast() { return durability_->finish(); }
+  Status saveLast();
+  /// Published versions; null: the configuration has no `publish`. The publisher is as thread-safe as its
+  /// class says, and lives as long as the host.
+  Publisher* publisher() { return publisher_.get(); }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
   DurabilityStatus durability() const { return durability_->status(); }
@@ -137,7 +141,7 @@ class ParameterHost final : public Hosting {
   bool hosts(const ModelSpec& model) const override { return models_->serves(model); }
   bool hasModel() const override { return models_->model() != nullptr; }
   bool dropUninitialized() override { return models_->dropUninitialized(); }
-  kj::Promise<void> saveValues() override { return models_->saveValues(); }
+  kj::Promise<void> saveValues() override;
   Status mayTrain(const TrainerProcess& process, uint32_t worldSize) const override;
   void processBegan(ProcessId id, const TrainerProcess& process,
                     std::shared_ptr<SessionCounters> counters) override;
@@ -173,6 +177,11 @@ class ParameterHost final : public Hosting {
   Status checkSessions(const TrainerProcess& process) const;
   /// Checks that there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
+  /// Opens the published versions, if the configuration has `publish`. Blocks.
+  Status openVersions();
+  VersionLedger::Terms versionTerms() const;
+  /// Starts to publish the model, if it is initialized.
+  void beginPublishing();
 
   std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;
@@ -184,6 +193,7 @@ class ParameterHost final : public Hosting {
   // Valid after open().
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
+  std::unique_ptr<Publisher> publisher_;  // null: the configuration has no `publish`
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
   WhileQuiesced whileQuiesced_;

@@ -136,7 +136,8 @@ CheckpointSource ModelHost::savingSource(const std::shared_ptr<ServedModel>& mod
     for (const auto& policy : model->policies()) {
       RoundPolicy* const rounds = policy->rounds();
       groups.push_back({std::string(policy->name()), policy->properties().appliesSlices,
-                        std::shared_ptr<ShardLock>(policy, rounds ? rounds->groupLock() : nullptr)});
+                        std::shared_ptr<ShardLock>(policy, rounds ? rounds->groupLock() : nullptr),
+                        rounds != nullptr});
     }
     return groups;
   };

@@ -87,6 +87,11 @@ std::optional<Error> OutgoingMove::refusal() const {
 Status OutgoingMove::mayBegin() const {
   PSD_RETURN_IF_ERROR(serving_.mayMove());
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
+  if (host_.publisher()) {
+    return {ErrorCode::invalidArgument,
+            "the published versions of this daemon cannot move with the model: remove `publish` from its "
+            "configuration and restart it"};
+  }
   if (const std::set<Rank> awaited = coordinator_.awaited(); !awaited.empty()) {
     // They could not quiesce, nor could trainers that wait for this daemon.
     return {ErrorCode::notReady,

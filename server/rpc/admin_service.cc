@@ -11,6 +11,7 @@
 #include "server/rpc/move_services.h"
 #include "server/rpc/sink_link.h"
 #include "server/rpc/status_answer.h"
+#include "server/rpc/version_answer.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -30,6 +31,14 @@ kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
     auto results = context.getResults();
     wire::writeStatus(path.status(), results.initStatus());
     if (path.ok()) results.setPath(path->c_str());
+  });
+}
+
+kj::Promise<void> AdminService::publish(PublishContext context) {
+  context.releaseParams();
+  return administration_.publish(callerText()).then([this, context](Result<VersionInfo> made) mutable {
+    const auto versions = administration_.versions();
+    writeVersion(made, versions.ok() ? versions->get().history() : 0, context.getResults());
   });
 }
 

@@ -28,6 +28,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> startMove(StartMoveContext context) override;
   kj::Promise<void> arrive(ArriveContext context) override;
   kj::Promise<void> moveTerms(MoveTermsContext context) override;
+  kj::Promise<void> publish(PublishContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:

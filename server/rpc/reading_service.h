@@ -1,6 +1,7 @@
 #pragma once
 
 #include "schema/psd.capnp.h"
+#include "server/loop/background.h"
 #include "server/pull/slice_encoder.h"
 #include "server/rpc/counted_service.h"
 #include "server/service/administration.h"
@@ -25,6 +26,11 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> takeover(TakeoverContext context) override;
   kj::Promise<void> waiters(WaitersContext context) override;
   kj::Promise<void> moved(MovedContext context) override;
+  kj::Promise<void> versions(VersionsContext context) override;
+  kj::Promise<void> published(PublishedContext context) override;
+  kj::Promise<void> leaseVersion(LeaseVersionContext context) override;
+  kj::Promise<void> releaseVersion(ReleaseVersionContext context) override;
+  kj::Promise<void> readVersion(ReadVersionContext context) override;
 
  private:
   JoinService joins_;
@@ -34,6 +40,8 @@ class ReadingService final : public CountedService<schema::Reading> {
   bool waitsForStatus_ = false;    // a status() or waiters() call is in progress
   bool waitsForTakeover_ = false;  // a takeover() call is waiting
   bool waitsForMove_ = false;      // a moved() call is waiting
+  bool waitsForVersion_ = false;   // a published() call is waiting
+  Background background_;          // reads and leases of versions
 };
 
 }  // namespace psd

@@ -137,6 +137,22 @@ class Administration {
   kj::Promise<Status> recover(std::string by) {
     return runReplicaSetAction("a recovery", std::move(by), &ReplicaController::recover);
   }
+  /// The published versions; null: none are configured. Call before any request.
+  void setPublisher(Publisher* publisher) { publisher_ = publisher; }
+  /// ErrorCode::invalidArgument if none are configured.
+  Result<std::reference_wrapper<VersionStore>> versions() const {
+    if (!publisher_) return noVersions();
+    return std::ref(publisher_->versions());
+  }
+  /// Publishes a version now.
+  kj::Promise<Result<VersionInfo>> publish(std::string by) {
+    return control_.run([this, by = std::move(by)](Coordinator& coordinator,
+                                                   ParameterHost&) -> kj::Promise<Result<VersionInfo>> {
+      coordinator.logOperatorRequest("a version", by);
+      if (!publisher_) return Result<VersionInfo>(noVersions());
+      return publisher_->publish();
+    });
+  }
   /// This daemon's roles as source and target of a move. Call before any request.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
     outgoing_ = outgoing;
@@ -201,6 +217,10 @@ class Administration {
     return bytes;
   }
 
+  static Error noVersions() {
+    return {ErrorCode::invalidArgument,
+            "this daemon publishes no versions: its configuration has no `publish`"};
+  }
   static Error noReplicaSet() {
     return {ErrorCode::invalidArgument,
             "this daemon is in no replica set: its configuration has no `engine`"};
@@ -221,6 +241,7 @@ class Administration {
   Daemon& daemon_;
   std::atomic<uint64_t> statusBytes_{0};
   ReplicaController* replicaSet_ = nullptr;
+  Publisher* publisher_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
 };

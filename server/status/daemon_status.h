@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/metrics/metric_values.h"
+#include "server/status/publish_status.h"
 #include "server/status/replica_set_status.h"
 
 namespace psd {
@@ -445,6 +446,7 @@ struct DaemonStatus {
   std::vector<RoundsStatus> rounds;  ///< of the policies with rounds
   std::vector<LearningRateStatus> learningRates;
   DurabilityStatus durability;
+  std::optional<PublishStatus> publish;  ///< if it is configured
   std::vector<DiskStatus> disks;
   std::optional<uint64_t> certificateExpirySeconds;  ///< Unix time; nothing: there is no `tls`
   std::optional<ReplicaSetStatus> replicaSet;        ///< if an engine is configured
@@ -491,6 +493,7 @@ struct DaemonStatus {
     visit("rounds", self.rounds);
     visit("learning_rates", self.learningRates);
     visit("durability", self.durability);
+    visit("publish", self.publish);
     visit("disks", self.disks);
     visit("certificate_expiry_timestamp_seconds", self.certificateExpirySeconds);
     visit("replica_set", self.replicaSet);

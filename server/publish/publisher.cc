@@ -1,0 +1,179 @@
+#include "server/publish/publisher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include "common/log/log_line.h"
+#include "common/text/quantity.h"
+#include "server/checkpoint/manifest.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{20};  // the most that a due version is delayed
+
+constexpr double kPruneSeconds = 1;  // between looks for leases that have ended
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Publisher::Publisher(std::shared_ptr<VersionStore> versions, PublishConfig config, std::string path)
+    : versions_(std::move(versions)),
+      path_(std::move(path)),
+      config_(std::move(config)),
+      schedule_(CheckpointSchedule::Terms{}) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Publisher::~Publisher() { end(false); }
+
+void Publisher::begin(CheckpointSource source) {
+  const std::lock_guard hold(mutex_);
+  source_ = std::move(source);
+  schedule_ = CheckpointSchedule(scheduleTerms());
+  schedule_.start(now(), {updatesOf(*source_->store), 0});
+}
+
+kj::Promise<Result<VersionInfo>> Publisher::publish() {
+  const std::lock_guard hold(mutex_);
+  if (ending_) return Result<VersionInfo>(Error{ErrorCode::shuttingDown, "the daemon is shutting down"});
+  if (!source_) {
+    return Result<VersionInfo>(Error{ErrorCode::notReady, "the model has no values yet"});
+  }
+  auto request = kj::newPromiseAndCrossThreadFulfiller<Result<VersionInfo>>();
+  requests_.push_back(kj::mv(request.fulfiller));
+  wake_.notify_one();
+  return kj::mv(request.promise);
+}
+
+void Publisher::follow(const PublishConfig& config, VersionLedger::Terms terms) {
+  versions_->follow(terms);
+  const std::lock_guard hold(mutex_);
+  config_ = config;
+  if (source_) schedule_.follow(scheduleTerms());
+}
+
+void Publisher::finish() { end(true); }
+
+void Publisher::end(bool publishLast) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (!ending_) publishLast_ = publishLast;
+    ending_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  versions_->end({ErrorCode::shuttingDown, "the daemon is shutting down"});
+}
+
+CheckpointSchedule::Terms Publisher::scheduleTerms() const {
+  return {.everySeconds = config_.everySeconds,
+          .everyUpdates = config_.everyUpdates * source_->store->shardCount()};
+}
+
+uint64_t Publisher::updatesOf(const ParameterStore& store) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < store.shardCount(); i++) sum += store.shard(i).version().value;
+  return sum;
+}
+
+void Publisher::run() {
+  pthread_setname_np(pthread_self(), "psd-publish");
+  double pruneAt = 0;
+  std::unique_lock hold(mutex_);
+  while (!ending_) {
+    wake_.wait_for(hold, kPoll, [this] { return ending_ || !requests_.empty(); });
+    const bool due = source_ && schedule_.due(now(), {updatesOf(*source_->store), 0});
+    if (ending_) break;
+    if (requests_.empty() && !due) {
+      if (now() < pruneAt) continue;
+      pruneAt = now() + kPruneSeconds;
+      hold.unlock();
+      versions_->prune();
+      hold.lock();
+      continue;
+    }
+    Requests served;
+    std::swap(served, requests_);
+    hold.unlock();
+    const Result<VersionInfo> outcome = attempt();
+    for (auto& request : served) request->fulfill(Result<VersionInfo>(outcome));
+    hold.lock();
+  }
+  for (auto& request : requests_) {
+    request->fulfill(Error{ErrorCode::shuttingDown, "the daemon is shutting down"});
+  }
+  requests_.clear();
+  const bool last = publishLast_ && source_ && scheduled() && schedule_.unsaved(updatesOf(*source_->store));
+  hold.unlock();
+  if (last) static_cast<void>(attempt());
+}
+
+Result<VersionInfo> Publisher::attempt() {
+  const double began = now();
+  Result<VersionInfo> made = make();
+  const std::lock_guard hold(mutex_);
+  if (!made.ok()) {
+    if (scheduled()) schedule_.failed(now());
+    failures_++;
+    lastError_ = made.message();
+    logLine(spdlog::level::err, {.event = "failed"},
+            "no version is published: {}; training continues, earlier versions stay", lastError_);
+    return made;
+  }
+  published_++;
+  lastError_.clear();
+  lastSeconds_ = now() - began;
+  logLine(spdlog::level::info, {.event = "published"}, "version {}: {} in {}, {} updates, {}", made->number,
+          bytesText(made->bytes), durationText(lastSeconds_), made->updates, momentName(made->moment));
+  return made;
+}
+
+Result<VersionInfo> Publisher::make() {
+  std::optional<CheckpointSource> source;
+  PublishConfig config;
+  {
+    const std::lock_guard hold(mutex_);
+    source = source_;
+    config = config_;
+  }
+  if (!copy_ || &copy_->store() != source->store.get()) {
+    copy_ = nullptr;  // before the next one is allocated
+    PSD_ASSIGN_OR_RETURN(copy_, WeightsCopy::make(source->store, config.as));
+  }
+  const uint64_t updates = updatesOf(*source->store);
+  std::optional<WeightsCopy::Taken> taken;
+  while (!taken) {
+    PSD_ASSIGN_OR_RETURN(taken, copy_->take(*source));
+  }
+  PSD_ASSIGN_OR_RETURN(const std::span<const std::byte> values, copy_->convert());
+  VersionInfo info{.updates = taken->updates, .created = utcNow(), .moment = taken->moment};
+  PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {copy_->model(), values}));
+  const std::lock_guard hold(mutex_);
+  schedule_.succeeded(now(), {updates, 0}, info.bytes);
+  pauseMaxSeconds_ = std::max(pauseMaxSeconds_, taken->pauseSeconds);
+  return info;
+}
+
+PublishStatus Publisher::status() const {
+  PublishStatus out;
+  versions_->fillStatus(out);
+  const std::lock_guard hold(mutex_);
+  out.path = path_;
+  out.as = config_.as ? dtypeName(*config_.as) : "model";
+  out.published = published_;
+  out.failures = failures_;
+  out.error = lastError_;
+  out.lastSeconds = lastSeconds_;
+  out.pauseMaxSeconds = pauseMaxSeconds_;
+  return out;
+}
+
+}  // namespace psd

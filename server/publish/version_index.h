@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/os/env.h"
+
+namespace psd {
+
+/// The file beside the versions that outlives the daemon: "versions.json", sealed with its checksum. A value
+/// type.
+struct VersionIndex {
+  using Time = std::chrono::system_clock::time_point;
+
+  uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
+  /// By version, until when leases may keep it; rounded up, so that renewals rarely change it.
+  std::map<uint64_t, Time> leasedUntil;
+};
+
+/// Replaces the file, atomically and durably.
+Status writeVersionIndex(Env& env, const std::string& folder, const VersionIndex& index);
+/// nullopt: there is none. The error names the file.
+Result<std::optional<VersionIndex>> readVersionIndex(Env& env, const std::string& folder);
+
+}  // namespace psd

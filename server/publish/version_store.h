@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "common/os/env.h"
+#include "server/publish/version_file.h"
+#include "server/publish/version_index.h"
+#include "server/publish/version_ledger.h"
+#include "server/status/daemon_status.h"
+
+namespace psd {
+
+/// The published versions of a model: their files, who waits for the next one, and the leases of readers.
+/// Thread-safe.
+class VersionStore {
+ public:
+  using Lease = VersionLedger::Lease;
+
+  /// Finds the versions in `folder`, which is created if missing; skips damaged files, with a warning.
+  /// Blocks.
+  static Result<std::shared_ptr<VersionStore>> open(std::shared_ptr<Env> env, const std::string& folder,
+                                                    VersionLedger::Terms terms);
+
+  /// Replaces the terms, from the next version on.
+  void follow(VersionLedger::Terms terms);
+  /// Identifies the sequence of versions: a reader that sees another history must not compare numbers.
+  uint64_t history() const { return history_; }
+
+  /// Publishes the values as the next version: its file is durable before any reader sees it. `info` lacks
+  /// number and bytes. Blocks; called by one thread.
+  Result<VersionInfo> publish(VersionInfo info, const VersionContent& content);
+  /// Removes the versions that no lease keeps any more. Blocks; called by the thread of publish().
+  void prune();
+
+  /// Ascending.
+  std::vector<VersionInfo> versions() const;
+  /// Resolves with the newest version once its number is at least `number`.
+  kj::Promise<Result<VersionInfo>> whenPublished(uint64_t number);
+  /// A version for reading; 0: the newest. ErrorCode::notReady if it does not exist.
+  Result<std::shared_ptr<const OpenVersion>> find(uint64_t number) const;
+  /// Grants or renews a lease, see VersionLedger::lease(); 0: of the newest version. The lease survives a
+  /// restart of the daemon. Blocks.
+  Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
+  void release(uint64_t id);
+  /// Fails all parked and future calls of whenPublished().
+  void end(const Error& why);
+
+  /// Fills in versions, leases and their bytes.
+  void fillStatus(PublishStatus& status) const;
+
+ private:
+  struct Waiter {
+    uint64_t number = 0;
+    kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>> fulfiller;
+  };
+
+  VersionStore(std::shared_ptr<Env> env, std::string folder, VersionLedger::Terms terms)
+      : env_(std::move(env)), folder_(std::move(folder)), ledger_(terms) {}
+
+  /// Reads index and files. Called by open().
+  Status load();
+  /// Takes versions out, so that no reader finds them; returns the files to remove, those whose removal
+  /// failed before included. The mutex is held.
+  std::vector<std::string> takeOut(const std::vector<uint64_t>& numbers);
+  void removeFiles(const std::vector<std::string>& paths);
+  /// Writes the index if it does not cover the leases. Blocks.
+  Status keepLeases();
+  void announce(const VersionInfo& info);
+
+  const std::shared_ptr<Env> env_;
+  const std::string folder_;
+  uint64_t history_ = 0;  // set by load()
+
+  std::mutex indexMutex_;  // taken before mutex_; guards the file and the member below
+  VersionIndex index_;     // as in the file
+
+  mutable std::mutex mutex_;  // guards the members below
+  VersionLedger ledger_;
+  std::map<uint64_t, std::shared_ptr<const OpenVersion>> open_;
+  std::vector<std::string> unremoved_;  // files whose removal failed
+  std::list<Waiter> waiters_;
+  std::optional<Error> ended_;
+};
+
+}  // namespace psd

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/types/model_spec.h"
+#include "server/checkpoint/checkpointer.h"
+#include "server/publish/version_file.h"
+
+namespace psd {
+
+/// A copy of all weights of a store at one moment, in the form in which they are published. The memory, 4
+/// bytes for each element of the layout, is allocated and touched once, so that a copy under the shards'
+/// locks causes no page faults. Owned by one thread.
+///
+/// The copy holds the locks of all shards, so that it is of one instant. Where several parameter groups are
+/// updated in rounds, it waits, up to kRoundWait, for an instant at which they have finished the same round.
+/// Groups whose updates take no lock are copied while they change.
+class WeightsCopy {
+ public:
+  /// `as`: the dtype of all tensors; nullopt: each has that of the model. ErrorCode::overloaded if there is
+  /// no memory.
+  static Result<std::unique_ptr<WeightsCopy>> make(std::shared_ptr<ParameterStore> store,
+                                                   std::optional<DType> as);
+
+  struct Taken {
+    uint64_t updates = 0;  ///< that every shard contains
+    Moment moment = Moment::live;
+    double pauseSeconds = 0;  ///< longest time that an update waited for the copy
+  };
+  /// Copies the weights. nullopt: a group's policy changed meanwhile, and the copy is void. Blocks.
+  Result<std::optional<Taken>> take(const CheckpointSource& source);
+  /// Converts the copy, once, to the published dtypes; valid until the next take(). ErrorCode::nonFinite,
+  /// naming the tensor, if a value is beyond the range of its dtype.
+  Result<std::span<const std::byte>> convert();
+  /// The published tensors.
+  const ModelSpec& model() const { return model_; }
+  const ParameterStore& store() const { return *store_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  /// The locks of all shards, and of updates that span several.
+  using Locks = std::vector<ShardLock::Guard>;
+  static constexpr std::chrono::milliseconds kRoundWait{1'000}, kRoundPoll{2};
+
+  WeightsCopy(std::shared_ptr<ParameterStore> store, std::optional<DType> as);
+  /// Takes the locks of the groups whose updates take locks.
+  Locks lock(const std::vector<CheckpointSource::Group>& groups, kj::WaitScope& scope) const;
+  /// lock(), once the groups with rounds have finished the same one; `moment` says whether they have.
+  Locks lockAtRound(const std::vector<CheckpointSource::Group>& groups, kj::WaitScope& scope,
+                    Moment& moment) const;
+  /// Whether all groups with rounds have finished the same one. The locks are held.
+  bool atSameRound(const std::vector<CheckpointSource::Group>& groups) const;
+  float* elements() { return reinterpret_cast<float*>(memory_.get()); }
+  Status copyShard(Shard& shard, Lane& lane);
+
+  const std::shared_ptr<ParameterStore> store_;
+  ModelSpec model_;
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+}  // namespace psd

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace psd {
+
+/// A published version.
+struct VersionStatus {
+  uint64_t number = 0;
+  uint64_t updates = 0;  ///< that every shard contains
+  std::string created;   ///< UTC
+  std::string moment;    ///< "live", "snapshot" or "round", see server/publish/version_file.h
+  uint64_t bytes = 0;    ///< of its file
+
+  static void fields(auto& visit, auto& self) {
+    visit("number", self.number);
+    visit("updates", self.updates);
+    visit("created", self.created);
+    visit("moment", self.moment);
+    visit("bytes", self.bytes);
+  }
+};
+
+/// A reader's lease of a version.
+struct VersionLeaseStatus {
+  std::string reader;
+  uint64_t version = 0;
+  uint64_t behind = 0;  ///< newer versions
+  double secondsLeft = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("reader", self.reader);
+    visit("version", self.version);
+    visit("behind", self.behind);
+    visit("seconds_left", self.secondsLeft);
+  }
+};
+
+/// The published versions, if the configuration has `publish`.
+struct PublishStatus {
+  std::string path;     ///< folder of the versions; empty: they are in memory and end with the daemon
+  std::string as;       ///< as configured: "model", "f32", "bf16" or "f16"
+  uint64_t newest = 0;  ///< 0: none
+  uint64_t bytes = 0;   ///< of all versions
+  uint64_t published = 0, failures = 0;
+  std::string error;  ///< empty: the last attempt succeeded
+  double lastSeconds = 0, pauseMaxSeconds = 0;
+  std::vector<VersionStatus> versions;     ///< oldest first
+  std::vector<VersionLeaseStatus> leases;  ///< those of one reader follow one another
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("as", self.as);
+    visit("newest", self.newest);
+    visit("bytes", self.bytes);
+    visit("published", self.published);
+    visit("failures", self.failures);
+    visit("error", self.error);
+    visit("last_seconds", self.lastSeconds);
+    visit("pause_max_seconds", self.pauseMaxSeconds);
+    visit("versions", self.versions);
+    visit("leases", self.leases);
+  }
+};
+
+}  // namespace psd
