@@ -403,6 +403,8 @@ constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"top", "psd top --sort staleness"},
     {"events", "psd events --follow"},
     {"checkpoint", "psd checkpoint --server tcp://node7:5500"},
+    {"publish", "psd publish --server tcp://node7:5500"},
+    {"versions", "psd versions --json"},
     {"set", "psd set optimizer.lr=0.05"},
     {"switch", "psd switch --server tcp://node7:5500,tcp://node8:5500"},
     {"recover", "psd recover --server tcp://node8:5500"},

@@ -196,6 +196,23 @@ Result<std::string> takeCheckpoint(const Address& address, std::chrono::millisec
       [](auto& results) { return results.getPath(); });
 }
 
+Result<VersionInfo> publishVersion(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
+  return withAdmin<VersionInfo>(
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.publishRequest().send().then(
+            [](capnp::Response<schema::VersionResult> answer) -> Result<VersionInfo> {
+              if (answer.isError()) return wire::readError(answer.getError());
+              const auto version = answer.getVersion();
+              return VersionInfo{.number = version.getNumber(),
+                                 .updates = version.getUpdates(),
+                                 .created = printable(wire::textIn(version.getCreated())),
+                                 .moment = momentNamed(wire::textIn(version.getMoment())),
+                                 .bytes = version.getBytes()};
+            });
+      });
+}
+
 namespace {
 
 Result<NewestPart> readPart(schema::NewestCheckpoint::Reader in) {

@@ -12,6 +12,7 @@
 #include "common/types/ids.h"
 #include "server/checkpoint/whole.h"
 #include "server/client/live_model.h"
+#include "server/publish/version_file.h"
 
 namespace psd {
 
@@ -37,6 +38,10 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
 
 /// Makes the daemon write a checkpoint; returns its path.
 Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials);
+
+/// Makes the daemon publish a version.
+Result<VersionInfo> publishVersion(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials);
 
 /// The daemon's newest checkpoint.

@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kSecondsMax = 30 * 86'400;
 constexpr uint64_t kUpdatesMax = 1ull << 40;
-constexpr uint64_t kKeepMax = 10'000;
+constexpr uint64_t kKeepMax = 1'000;
 
 }  // namespace
 

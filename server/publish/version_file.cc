@@ -71,13 +71,15 @@ Result<VersionInfo> readInfo(const std::string& header, uint64_t dataBytes) {
   };
   const auto number = numberIn(text("psd.version")), updates = numberIn(text("psd.updates"));
   if (!number || !updates) return bad("is not that of a version");
-  const std::string moment = text("psd.moment");
-  const auto* const named = std::ranges::find(kMoments, moment);
-  if (named == std::end(kMoments)) return bad("is not that of a version");
-  return VersionInfo{*number, *updates, text("psd.created"), static_cast<Moment>(named - kMoments), 0};
+  return VersionInfo{*number, *updates, text("psd.created"), momentNamed(text("psd.moment")), 0};
 }
 
 }  // namespace
+
+Moment momentNamed(std::string_view name) {
+  const auto* const named = std::ranges::find(kMoments, name);
+  return named == std::end(kMoments) ? Moment::live : static_cast<Moment>(named - kMoments);
+}
 
 std::string_view momentName(Moment moment) { return kMoments[static_cast<size_t>(moment)]; }
 

@@ -20,6 +20,8 @@ enum class Moment {
   round,     ///< one instant at which all parameter groups had finished the same round
 };
 std::string_view momentName(Moment moment);
+/// The moment with that name; Moment::live for an unknown one.
+Moment momentNamed(std::string_view name);
 
 /// What the file of a published version says of it. A value type.
 ///

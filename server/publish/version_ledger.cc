@@ -77,6 +77,9 @@ Result<VersionLedger::Lease> VersionLedger::lease(uint64_t id, uint64_t number, 
   for (const auto& [other, lease] : leases_) {
     if (other != id) leased.insert(lease.number);
   }
+  for (const auto& [other, held] : versions_) {
+    if (held.heldUntil > now) leased.insert(other);
+  }
   uint64_t bytes = 2 * versions_.rbegin()->second.bytes;
   for (const uint64_t each : leased) bytes += versions_.at(each).bytes;
   if (bytes > terms_.bytes) {

@@ -1,6 +1,7 @@
 #include "server/publish/version_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
@@ -95,6 +96,10 @@ void VersionStore::prune() {
     paths = takeOut(ledger_.surplus(0, now));
   }
   removeFiles(paths);
+  const Status trimmed = keepLeases(true);
+  if (!trimmed.ok() && !std::exchange(warned_, true)) {
+    spdlog::warn("leases that have ended would hold versions after a restart: {}", trimmed.message());
+  }
 }
 
 std::vector<std::string> VersionStore::takeOut(const std::vector<uint64_t>& numbers) {
@@ -188,7 +193,7 @@ void VersionStore::release(uint64_t id) {
   ledger_.release(id);
 }
 
-Status VersionStore::keepLeases() {
+Status VersionStore::keepLeases(bool trim) {
   const std::lock_guard alone(indexMutex_);
   VersionIndex next{history_, {}};
   bool covered = true;
@@ -202,10 +207,16 @@ Status VersionStore::keepLeases() {
       next.leasedUntil[number] = roundedUp(end);
     }
   }
-  if (covered) return {};
+  const bool excess = trim && index_.leasedUntil.size() > next.leasedUntil.size();
+  if (covered && !excess) return {};
   PSD_RETURN_IF_ERROR(writeVersionIndex(*env_, folder_, next));
   index_ = std::move(next);
   return {};
+}
+
+size_t VersionStore::entries() const {
+  const std::lock_guard hold(mutex_);
+  return open_.size() + ledger_.leases().size();
 }
 
 void VersionStore::fillStatus(PublishStatus& status) const {

@@ -55,6 +55,8 @@ class VersionStore {
   /// Fails all parked and future calls of whenPublished().
   void end(const Error& why);
 
+  /// Number of versions and leases, each an entry of the status.
+  size_t entries() const;
   /// Fills in versions, leases and their bytes.
   void fillStatus(PublishStatus& status) const;
 
@@ -73,8 +75,9 @@ class VersionStore {
   /// failed before included. The mutex is held.
   std::vector<std::string> takeOut(const std::vector<uint64_t>& numbers);
   void removeFiles(const std::vector<std::string>& paths);
-  /// Writes the index if it does not cover the leases. Blocks.
-  Status keepLeases();
+  /// Writes the index if it does not cover the leases or, with `trim`, covers versions that are leased no
+  /// longer. Blocks.
+  Status keepLeases(bool trim = false);
   void announce(const VersionInfo& info);
 
   const std::shared_ptr<Env> env_;
@@ -83,6 +86,7 @@ class VersionStore {
 
   std::mutex indexMutex_;  // taken before mutex_; guards the file and the member below
   VersionIndex index_;     // as in the file
+  bool warned_ = false;    // that it cannot be trimmed
 
   mutable std::mutex mutex_;  // guards the members below
   VersionLedger ledger_;

@@ -206,7 +206,7 @@ class Administration {
  private:
   // Measured sizes of parts of documents, with a margin.
   static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,
-                            kTrainerBytes = 3072, kHotTableBytes = 2048;
+                            kTrainerBytes = 3072, kHotTableBytes = 2048, kVersionBytes = 384;
   static uint64_t statusBytesOf(const Coordinator& coordinator, ParameterHost& host) {
     uint64_t bytes = kFixedBytes + coordinator.present() * kTrainerBytes;
     if (const auto model = host.models().model()) {
@@ -214,6 +214,8 @@ class Administration {
       bytes += (store.shardCount() + store.rowShardCount()) * kShardBytes +
                store.model().tables.size() * kTableBytes;
     }
+    if (Publisher* const publisher = host.publisher())
+      bytes += publisher->versions().entries() * kVersionBytes;
     return bytes;
   }
 

@@ -209,6 +209,17 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   return out;
 }
 
+std::string publishLines(const PublishStatus& publish) {
+  std::string text = publish.newest == 0 ? "none yet" : fmt::format("newest {}", publish.newest);
+  text += fmt::format(", {} of {} in {}", countText(publish.versions.size(), "version"),
+                      bytesText(publish.bytes), publish.path.empty() ? "memory" : publish.path);
+  if (!publish.leases.empty()) text += ", " + countText(publish.leases.size(), "lease");
+  if (publish.failures > 0) text += fmt::format(", {} failed", publish.failures);
+  std::string out = labelledLine("published", text);
+  if (!publish.error.empty()) out += labelledLine("", "NOT PUBLISHED: " + publish.error);
+  return out;
+}
+
 std::string partitionLine(const PartitionStatus& partition) {
   return labelledLine("partition", fmt::format("{} of {}, served by {}", partition.index, partition.of,
                                                joined(partition.daemons, " ")));
@@ -293,6 +304,7 @@ std::string statusTable(const DaemonStatus& status) {
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting, several);
   for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds, several);
   out += durabilityLines(status.durability);
+  if (status.publish) out += publishLines(*status.publish);
   if (status.replicaSet) out += replicaLines(*status.replicaSet);
   out += heldLine(status.held, status.limits);
   if (status.logLinesDropped + status.logLinesSuppressed > 0) {
@@ -300,6 +312,22 @@ std::string statusTable(const DaemonStatus& status) {
                                                  status.logLinesSuppressed));
   }
   return out + metricsLines(status);
+}
+
+std::string versionsTable(const PublishStatus& publish) {
+  if (publish.versions.empty()) return "no version is published yet\n";
+  std::vector<Row> rows = {{"version", "updates", "created", "moment", "size", "leases"}};
+  for (const VersionStatus& version : publish.versions) {
+    const auto leases = std::ranges::count(publish.leases, version.number, &VersionLeaseStatus::version);
+    rows.push_back({fmt::to_string(version.number), fmt::to_string(version.updates), version.created,
+                    version.moment, bytesText(version.bytes), fmt::to_string(leases)});
+  }
+  std::string out = alignedRows(rows);
+  for (const VersionLeaseStatus& lease : publish.leases) {
+    out += fmt::format("{} leases version {} for {}, {} behind the newest\n", lease.reader, lease.version,
+                       durationText(lease.secondsLeft), countText(lease.behind, "version"));
+  }
+  return out;
 }
 
 std::string hotRowsTable(const HotRowsStatus& status) {

@@ -82,6 +82,11 @@ LiveCommands::LiveCommands(CLI::App& app) {
   addHere(*events_.app);
   checkpoint_ = add(app, "checkpoint",
                     "Make a running daemon take a checkpoint now; returns when it is complete", "600");
+  publish_ =
+      add(app, "publish", "Make a running daemon publish a version now; returns when it exists", "600");
+  versions_ =
+      add(app, "versions", "Show the published versions of a running daemon, and who leases them", "5");
+  versions_.app->add_flag("--json", json_, "One JSON document, for programs");
   set_ = add(app, "set", "Change one key of a running daemon's configuration, until the next reload", "60");
   set_.app->add_option("assignment", assignment_, "For example optimizer.lr=0.05")
       ->required()
@@ -123,6 +128,10 @@ std::optional<Status> LiveCommands::run() const {
     });
   }
   if (*checkpoint_.app) return calling(checkpoint_, checkpointServer);
+  if (*publish_.app) return calling(publish_, publishServer);
+  if (*versions_.app) {
+    return calling(versions_, [this](const DaemonCall& call) { return printVersions(call, json_); });
+  }
   if (*set_.app) {
     return calling(set_, [this](const DaemonCall& call) { return setKeyOf(call, assignment_); });
   }

@@ -50,7 +50,7 @@ class LiveCommands {
   static Command add(CLI::App& to, const std::string& name, const std::string& help,
                      const std::string& seconds);
 
-  Command top_, checkpoint_, remove_, set_, events_, switch_, recover_, move_;
+  Command top_, checkpoint_, publish_, versions_, remove_, set_, events_, switch_, recover_, move_;
   std::string rank_, assignment_, count_ = "0", sort_ = "rank", patience_ = "30";
   std::vector<std::string> to_;
   bool follow_ = false, json_ = false, here_ = false;

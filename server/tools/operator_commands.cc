@@ -10,6 +10,7 @@
 #include "common/os/env.h"
 #include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
+#include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/manifest.h"
@@ -181,6 +182,31 @@ Status checkpointServer(const DaemonCall& call) {
   if (committed.ok()) return {};
   return {committed.error().code,
           committed.message() + "; the checkpoints above are not one of the whole model"};
+}
+
+Status publishServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
+  PSD_ASSIGN_OR_RETURN(const VersionInfo info, publishVersion(address, call.timeout, call.credentials));
+  std::printf("%s: version %llu, %s\n", address.toString().c_str(),
+              static_cast<unsigned long long>(info.number), bytesText(info.bytes).c_str());
+  return {};
+}
+
+Status printVersions(const DaemonCall& call, bool json) {
+  if (json) {
+    PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
+    const auto publish = document.find("publish");
+    std::puts(jsonText(publish == document.end() ? Json() : *publish, 2).c_str());
+    return {};
+  }
+  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, statusNow(call));
+  if (!status.publish) {
+    return {ErrorCode::invalidArgument, joined(call.servers, ",") +
+                                            ": this daemon publishes no versions: its configuration has no "
+                                            "`publish`"};
+  }
+  std::fputs(versionsTable(*status.publish).c_str(), stdout);
+  return {};
 }
 
 Status switchServer(const DaemonCall& call) {

@@ -35,6 +35,12 @@ Status showReload(const DaemonCall& call);
 /// without a log these are then committed as one checkpoint of the whole model.
 Status checkpointServer(const DaemonCall& call);
 
+/// `psd publish`: the daemon publishes a version now. Prints its number.
+Status publishServer(const DaemonCall& call);
+
+/// `psd versions`: the published versions and who leases them, as a table or as the status's JSON.
+Status printVersions(const DaemonCall& call, bool json);
+
 /// `psd switch`: switchover; the standby becomes the primary, and the daemon its standby.
 Status switchServer(const DaemonCall& call);
 

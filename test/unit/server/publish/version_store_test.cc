@@ -1,0 +1,246 @@
+#include "server/publish/version_store.h"
+
+#include <cstring>
+#include <string>
+
+#include "server/replica/memory_files.h"
+#include "test/support/catch.h"
+#include "test/support/memory_env.h"
+
+namespace psd::version_store_test {
+namespace {
+
+using namespace testing;
+using std::chrono::seconds;
+
+constexpr VersionLedger::Terms kTerms{.keep = 2, .bytes = 1 << 20, .leases = 16};
+const std::string kFolder = "/data/versions";
+
+ModelSpec model() { return {"m", {{"a", DType::f32, {2, 3}}, {"b", DType::bf16, {4}}}, {}}; }
+
+/// The values of a version: each byte is `fill`.
+std::vector<std::byte> valuesOf(uint8_t fill) {
+  return std::vector<std::byte>(6 * sizeof(float) + 4 * 2, std::byte{fill});
+}
+
+std::shared_ptr<Env> borrowed(Env& env) { return {std::shared_ptr<void>(), &env}; }
+
+Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
+  return VersionStore::open(borrowed(env), kFolder, kTerms);
+}
+
+Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
+  const std::vector<std::byte> values = valuesOf(fill);
+  return store.publish({.updates = fill, .created = "2026-11-29T00:00:00Z", .moment = Moment::snapshot},
+                       {model(), values});
+}
+
+std::string bytesOf(const OpenVersion& version) {
+  std::string bytes(version.info.bytes, '\0');
+  PSD_REQUIRE_OK(version.file->read(0, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
+std::vector<uint64_t> numbersOf(const VersionStore& store) {
+  std::vector<uint64_t> numbers;
+  for (const VersionInfo& info : store.versions()) numbers.push_back(info.number);
+  return numbers;
+}
+
+TEST_CASE("Version store: a version's file says what it is") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  const auto made = publish(**store, 5);
+  PSD_REQUIRE_OK(made);
+  CHECK(made->number == 1);
+  const std::string file = env.bytes("/data/versions/version-0000000001.safetensors");
+  CHECK(made->bytes == file.size());
+  CHECK(file.find(R"("psd.version":"1")") != std::string::npos);
+  CHECK(file.find(R"("psd.updates":"5")") != std::string::npos);
+  CHECK(file.find(R"("psd.moment":"snapshot")") != std::string::npos);
+  CHECK(file.find(R"("a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})") != std::string::npos);
+  CHECK(file.ends_with(std::string(32, '\5')));
+  const auto found = (*store)->find(0);
+  PSD_REQUIRE_OK(found);
+  CHECK(bytesOf(**found) == file);
+  CHECK((*found)->info.moment == Moment::snapshot);
+}
+
+TEST_CASE("Version store: a removed version stays readable for those that have it open") {
+  MemoryFiles files;
+  const auto store = openAt(files);
+  PSD_REQUIRE_OK(store);
+  PSD_REQUIRE_OK(publish(**store, 1));
+  const auto first = (*store)->find(1);
+  PSD_REQUIRE_OK(first);
+  const std::string bytes = bytesOf(**first);
+  for (uint8_t i = 2; i < 6; i++) PSD_REQUIRE_OK(publish(**store, i));
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{4, 5});
+  CHECK_FALSE((*store)->find(1).ok());
+  CHECK(bytesOf(**first) == bytes);
+}
+
+TEST_CASE("Version store: the next daemon has the same versions, leases and history") {
+  MemoryEnv env;
+  std::map<uint64_t, std::string> before;
+  uint64_t history = 0;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    history = (*store)->history();
+    PSD_REQUIRE_OK(publish(**store, 1));
+    PSD_REQUIRE_OK((*store)->lease(77, 1, seconds(600), "reader"));
+    for (uint8_t i = 2; i < 6; i++) PSD_REQUIRE_OK(publish(**store, i));
+    for (const uint64_t number : numbersOf(**store)) before[number] = bytesOf(**(*store)->find(number));
+    CHECK(numbersOf(**store) == std::vector<uint64_t>{1, 4, 5});
+  }
+  env.restartProcess();
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  CHECK((*store)->history() == history);
+  std::map<uint64_t, std::string> after;
+  for (const uint64_t number : numbersOf(**store)) after[number] = bytesOf(**(*store)->find(number));
+  CHECK(after == before);
+  const auto next = publish(**store, 9);
+  PSD_REQUIRE_OK(next);
+  CHECK(next->number == 6);
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{1, 5, 6});  // the lease of its reader still holds 1
+  (*store)->release(77);                                        // unknown here: nothing ends
+  CHECK((*store)->find(1).ok());
+}
+
+TEST_CASE("Version store: leases that have ended hold nothing after a restart") {
+  MemoryEnv env;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    PSD_REQUIRE_OK(publish(**store, 1));
+    PSD_REQUIRE_OK((*store)->lease(77, 0, seconds(600), "reader"));
+    (*store)->release(77);
+    (*store)->prune();
+  }
+  env.restartProcess();
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  for (uint8_t i = 2; i < 5; i++) PSD_REQUIRE_OK(publish(**store, i));
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{3, 4});
+}
+
+TEST_CASE("Version store: without its files the numbers belong to another history") {
+  MemoryEnv env;
+  uint64_t history = 0;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    history = (*store)->history();
+    PSD_REQUIRE_OK(publish(**store, 1));
+  }
+  PSD_REQUIRE_OK(env.remove(versionPath(kFolder, 1)));
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  CHECK((*store)->history() != history);
+}
+
+TEST_CASE("Version store: a damaged file is skipped, and its number is not used again") {
+  MemoryEnv env;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    for (uint8_t i = 1; i < 3; i++) PSD_REQUIRE_OK(publish(**store, i));
+  }
+  const std::string path = versionPath(kFolder, 2);
+  const std::string whole = env.bytes(path);
+  const std::string damaged =
+      GENERATE_COPY(whole.substr(0, whole.size() - 1), std::string("x"), std::string(),
+                    std::string(8, '\xff') + whole.substr(8), "{" + whole);
+  env.put(path, damaged);
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{1});
+  const auto next = publish(**store, 3);
+  PSD_REQUIRE_OK(next);
+  CHECK(next->number == 3);
+}
+
+TEST_CASE("Version store: an announced version survives a power failure with its bytes") {
+  const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
+  bool done = false;
+  for (uint64_t point = 0; !done; point++) {
+    INFO("operation " << point << ", survival " << static_cast<int>(survival));
+    MemoryEnv env;
+    env.crashAt(point, 7);
+    std::map<uint64_t, std::string> announced;
+    uint64_t newest = 0, leased = 0;
+    if (const auto store = openAt(env); store.ok()) {
+      for (uint8_t i = 1; i < 5; i++) {
+        const auto made = publish(**store, i);
+        if (!made.ok()) continue;
+        newest = made->number;
+        announced[newest] = bytesOf(**(*store)->find(newest));
+        if (i == 1 && (*store)->lease(7, 1, seconds(600), "reader").ok()) leased = 1;
+      }
+    }
+    done = !env.crashed();
+    env.restart(survival);
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    for (const VersionInfo& info : (*store)->versions()) {
+      const auto known = announced.find(info.number);
+      if (known != announced.end()) CHECK(bytesOf(**(*store)->find(info.number)) == known->second);
+    }
+    if (newest > 0) CHECK(numbersOf(**store).back() >= newest);
+    if (leased > 0) CHECK((*store)->find(leased).ok());
+    const auto next = publish(**store, 9);
+    PSD_REQUIRE_OK(next);
+    CHECK(next->number > newest);
+    if (leased > 0) CHECK((*store)->find(leased).ok());
+  }
+}
+
+TEST_CASE("Version store: a full disk fails the version and loses none") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  PSD_REQUIRE_OK(publish(**store, 1));
+  env.fail({"append"}, "no space left on device");
+  const auto failed = publish(**store, 2);
+  REQUIRE_FALSE(failed.ok());
+  CHECK(failed.message().find("version-0000000002.safetensors") != std::string::npos);
+  CHECK(failed.message().find("no space left on device") != std::string::npos);
+  const auto lease = (*store)->lease(5, 1, seconds(60), "reader");
+  CHECK_FALSE(lease.ok());  // it would not survive a restart
+  env.heal();
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{1});
+  const auto next = publish(**store, 3);
+  PSD_REQUIRE_OK(next);
+  CHECK(next->number == 3);
+  PublishStatus status;
+  (*store)->fillStatus(status);
+  CHECK(status.leases.empty());
+}
+
+TEST_CASE("Version store: who waits learns of the version, or of the end") {
+  kj::EventLoop loop;
+  kj::WaitScope scope(loop);
+  MemoryFiles files;
+  const auto store = openAt(files);
+  PSD_REQUIRE_OK(store);
+  auto first = (*store)->whenPublished(1), third = (*store)->whenPublished(3);
+  { const auto dropped = (*store)->whenPublished(1); }
+  CHECK_FALSE(first.poll(scope));
+  PSD_REQUIRE_OK(publish(**store, 1));
+  const auto got = first.wait(scope);
+  PSD_REQUIRE_OK(got);
+  CHECK(got->number == 1);
+  CHECK_FALSE(third.poll(scope));
+  const auto known = (*store)->whenPublished(0).wait(scope);
+  PSD_REQUIRE_OK(known);
+  CHECK(known->number == 1);
+  (*store)->end({ErrorCode::shuttingDown, "over"});
+  CHECK(third.wait(scope).message() == "over");
+  CHECK((*store)->whenPublished(1).wait(scope).message() == "over");
+}
+
+}  // namespace
+}  // namespace psd::version_store_test
