@@ -205,6 +205,7 @@ Result<VersionInfo> publishVersion(const Address& address, std::chrono::millisec
               if (answer.isError()) return wire::readError(answer.getError());
               const auto version = answer.getVersion();
               return VersionInfo{.number = version.getNumber(),
+                                 .history = version.getHistory(),
                                  .updates = version.getUpdates(),
                                  .created = printable(wire::textIn(version.getCreated())),
                                  .moment = momentNamed(wire::textIn(version.getMoment())),

@@ -22,6 +22,7 @@ constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
 std::string head(const VersionInfo& info, const ModelSpec& model, const std::string& checksums) {
   SafetensorsHead head;
   head.addMetadata({{"psd.version", std::to_string(info.number)},
+                    {"psd.history", fmt::format("{:016x}", info.history)},
                     {"psd.updates", std::to_string(info.updates)},
                     {"psd.created", info.created},
                     {"psd.moment", std::string(momentName(info.moment))},
@@ -48,9 +49,9 @@ std::string checksumsOf(const VersionContent& content) {
   return text;
 }
 
-std::optional<uint64_t> numberIn(std::string_view text) {
+std::optional<uint64_t> numberIn(std::string_view text, int base = 10) {
   uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
   if (error != std::errc() || end != text.data() + text.size()) return {};
   return number;
 }
@@ -69,9 +70,10 @@ Result<VersionInfo> readInfo(const std::string& header, uint64_t dataBytes) {
     const auto found = metadata->find(key);
     return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  const auto number = numberIn(text("psd.version")), updates = numberIn(text("psd.updates"));
-  if (!number || !updates) return bad("is not that of a version");
-  return VersionInfo{*number, *updates, text("psd.created"), momentNamed(text("psd.moment")), 0};
+  const auto number = numberIn(text("psd.version")), updates = numberIn(text("psd.updates")),
+             history = numberIn(text("psd.history"), 16);
+  if (!number || !updates || !history) return bad("is not that of a version");
+  return VersionInfo{*number, *history, *updates, text("psd.created"), momentNamed(text("psd.moment")), 0};
 }
 
 }  // namespace

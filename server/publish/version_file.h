@@ -15,7 +15,7 @@ namespace psd {
 
 /// Which moment the values of a version are of.
 enum class Moment {
-  live,      ///< none: updates that take no lock went on
+  live,      ///< none: updates that take no lock continued
   snapshot,  ///< one instant between updates
   round,     ///< one instant at which all parameter groups had finished the same round
 };
@@ -26,11 +26,12 @@ Moment momentNamed(std::string_view name);
 /// What the file of a published version says of it. A value type.
 ///
 /// A version is one .safetensors file, "version-0000000012.safetensors", that any program can load. Its
-/// metadata has, as text: "psd.version", the number; "psd.updates"; "psd.created", UTC; "psd.moment", a
-/// momentName(); and "psd.crc32c", the CRC-32C of each tensor's bytes, in the order of their data,
+/// metadata has, as text: "psd.version", the number; "psd.history", sixteen hexadecimal digits;
+/// "psd.updates"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each tensor's bytes, in the order of their data,
 /// eight hexadecimal digits each, separated by spaces.
 struct VersionInfo {
   uint64_t number = 0;
+  uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
   uint64_t updates = 0;  ///< that every shard contains
   std::string created;   ///< "2026-11-29T12:00:00Z"
   Moment moment = Moment::live;

@@ -15,7 +15,6 @@ namespace psd {
 struct VersionIndex {
   using Time = std::chrono::system_clock::time_point;
 
-  uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
   /// By version, until when leases may keep it; rounded up, so that renewals rarely change it.
   std::map<uint64_t, Time> leasedUntil;
 };

@@ -35,12 +35,12 @@ std::vector<uint64_t> VersionLedger::surplus(uint64_t bytes, Time now) const {
   std::vector<uint64_t> out;
   uint64_t left = this->bytes();
   size_t unleased = 0;
-  for (const auto& [number, version] : versions_) unleased += isLeased(number) ? 0 : 1;
+  for (const auto& [number, version] : versions_) unleased += isLeased(number, version, now) ? 0 : 1;
   for (const auto& [number, version] : versions_) {
     const bool beyondKeep = bytes == 0 && unleased > terms_.keep;
     const bool beyondBytes = left + bytes > terms_.bytes;
     if (!beyondKeep && !beyondBytes) break;
-    if (!removable(number, version, now)) continue;
+    if (number == newest() || isLeased(number, version, now)) continue;
     out.push_back(number);
     left -= version.bytes;
     unleased--;
@@ -139,12 +139,9 @@ uint64_t VersionLedger::bytes() const {
   return sum;
 }
 
-bool VersionLedger::isLeased(uint64_t number) const {
-  return std::ranges::any_of(leases_, [number](const auto& each) { return each.second.number == number; });
-}
-
-bool VersionLedger::removable(uint64_t number, const Version& version, Time now) const {
-  return number != newest() && !isLeased(number) && version.heldUntil <= now;
+bool VersionLedger::isLeased(uint64_t number, const Version& version, Time now) const {
+  return version.heldUntil > now ||
+         std::ranges::any_of(leases_, [number](const auto& each) { return each.second.number == number; });
 }
 
 }  // namespace psd

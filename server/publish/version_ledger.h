@@ -81,9 +81,7 @@ class VersionLedger {
     uint64_t bytes = 0;
     Time heldUntil = Time::min();  ///< by leases of a previous daemon
   };
-  bool isLeased(uint64_t number) const;
-  /// Whether the version may be removed at all.
-  bool removable(uint64_t number, const Version& version, Time now) const;
+  bool isLeased(uint64_t number, const Version& version, Time now) const;
 
   Terms terms_;
   uint64_t highest_ = 0;

@@ -36,10 +36,8 @@ Status VersionStore::load() {
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
   auto index = readVersionIndex(*env_, folder_);
-  if (!index.ok()) spdlog::warn("{}; leases of the previous daemon have ended", index.message());
-  const bool continues = index.ok() && *index && !numbers.empty();
-  index_ = continues ? **std::move(index) : VersionIndex{drawId(), {}};
-  history_ = index_.history;
+  if (!index.ok()) spdlog::warn("{}; the leases of the previous daemon have ended", index.message());
+  if (index.ok() && *index) index_ = **std::move(index);
   const auto now = System::now();
   for (const uint64_t number : numbers) {
     auto version = openVersion(*env_, folder_, number);
@@ -52,9 +50,11 @@ Status VersionStore::load() {
     const auto left = leased == index_.leasedUntil.end() ? System::duration::zero() : leased->second - now;
     ledger_.restore(number, version->info.bytes,
                     left > System::duration::zero() ? Steady::now() + left : Steady::time_point::min());
+    history_ = version->info.history;
     open_[number] = std::make_shared<const OpenVersion>(*std::move(version));
   }
-  return continues ? Status() : writeVersionIndex(*env_, folder_, index_);
+  if (open_.empty()) history_ = drawId();
+  return {};
 }
 
 void VersionStore::follow(VersionLedger::Terms terms) {
@@ -63,6 +63,7 @@ void VersionStore::follow(VersionLedger::Terms terms) {
 }
 
 Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent& content) {
+  info.history = history_;
   info.bytes = versionBytes(info, content.model);
   std::vector<std::string> paths;
   {
@@ -195,7 +196,7 @@ void VersionStore::release(uint64_t id) {
 
 Status VersionStore::keepLeases(bool trim) {
   const std::lock_guard alone(indexMutex_);
-  VersionIndex next{history_, {}};
+  VersionIndex next;
   bool covered = true;
   {
     const std::lock_guard hold(mutex_);
@@ -223,6 +224,7 @@ void VersionStore::fillStatus(PublishStatus& status) const {
   const std::lock_guard hold(mutex_);
   status.bytes = ledger_.bytes();
   status.newest = ledger_.newest();
+  status.history = fmt::format("{:016x}", history_);
   for (const auto& [number, version] : open_) {
     const VersionInfo& info = version->info;
     status.versions.push_back(

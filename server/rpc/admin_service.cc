@@ -36,9 +36,8 @@ kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
 
 kj::Promise<void> AdminService::publish(PublishContext context) {
   context.releaseParams();
-  return administration_.publish(callerText()).then([this, context](Result<VersionInfo> made) mutable {
-    const auto versions = administration_.versions();
-    writeVersion(made, versions.ok() ? versions->get().history() : 0, context.getResults());
+  return administration_.publish(callerText()).then([context](Result<VersionInfo> made) mutable {
+    writeVersion(made, context.getResults());
   });
 }
 

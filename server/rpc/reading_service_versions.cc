@@ -36,9 +36,9 @@ kj::Promise<void> ReadingService::versions(VersionsContext context) {
   }
   auto versions = store->get().versions();
   const uint64_t bytes = versions.size() * kVersionBytes;
-  auto make = [context, history = store->get().history(), versions = std::move(versions)]() mutable {
+  auto make = [context, versions = std::move(versions)]() mutable {
     auto out = context.getResults().initVersions(static_cast<kj::uint>(versions.size()));
-    for (kj::uint i = 0; i < out.size(); i++) writeVersion(versions[i], history, out[i]);
+    for (kj::uint i = 0; i < out.size(); i++) writeVersion(versions[i], out[i]);
   };
   return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
 }
@@ -55,8 +55,8 @@ kj::Promise<void> ReadingService::published(PublishedContext context) {
   if (waitsForVersion_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a version");
   waitsForVersion_ = true;
   return connection_->parked(store->get().whenPublished(number))
-      .then([context, history = store->get().history()](Result<VersionInfo> version) mutable {
-        writeVersion(version, history, context.getResults());
+      .then([context](Result<VersionInfo> version) mutable {
+        writeVersion(version, context.getResults());
       })
       .attach(kj::defer([this] { waitsForVersion_ = false; }));
 }
@@ -78,8 +78,8 @@ kj::Promise<void> ReadingService::leaseVersion(LeaseVersionContext context) {
     return version->info;
   };
   return background_.tryRun<Result<VersionInfo>>(lease).then(
-      [context, history = store->get().history()](Result<VersionInfo> version) mutable {
-        writeVersion(version, history, context.getResults());
+      [context](Result<VersionInfo> version) mutable {
+        writeVersion(version, context.getResults());
       });
 }
 

@@ -6,19 +6,18 @@
 
 namespace psd {
 
-inline void writeVersion(const VersionInfo& info, uint64_t history, schema::PublishedVersion::Builder out) {
+inline void writeVersion(const VersionInfo& info, schema::PublishedVersion::Builder out) {
   out.setNumber(info.number);
-  out.setHistory(history);
+  out.setHistory(info.history);
   out.setUpdates(info.updates);
   out.setCreated(info.created.c_str());
   out.setMoment(std::string(momentName(info.moment)).c_str());
   out.setBytes(info.bytes);
 }
 
-inline void writeVersion(const Result<VersionInfo>& info, uint64_t history,
-                         schema::VersionResult::Builder out) {
+inline void writeVersion(const Result<VersionInfo>& info, schema::VersionResult::Builder out) {
   if (!info.ok()) return wire::writeError(info.error(), out.initError());
-  writeVersion(*info, history, out.initVersion());
+  writeVersion(*info, out.initVersion());
 }
 
 }  // namespace psd

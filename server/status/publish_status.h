@@ -43,6 +43,7 @@ struct VersionLeaseStatus {
 struct PublishStatus {
   std::string path;     ///< folder of the versions; empty: they are in memory and end with the daemon
   std::string as;       ///< as configured: "model", "f32", "bf16" or "f16"
+  std::string history;  ///< sixteen hexadecimal digits
   uint64_t newest = 0;  ///< 0: none
   uint64_t bytes = 0;   ///< of all versions
   uint64_t published = 0, failures = 0;
@@ -54,6 +55,7 @@ struct PublishStatus {
   static void fields(auto& visit, auto& self) {
     visit("path", self.path);
     visit("as", self.as);
+    visit("history", self.history);
     visit("newest", self.newest);
     visit("bytes", self.bytes);
     visit("published", self.published);

@@ -142,7 +142,7 @@ class VersionWorld {
   std::unique_ptr<VersionLedger> ledger_;
   std::set<uint64_t> files_;                           // on the disk
   std::map<uint64_t, VersionLedger::Time> index_;      // on the disk
-  std::map<uint64_t, VersionLedger::Lease> promises_;  // what readers were told
+  std::map<uint64_t, VersionLedger::Lease> promises_;  // granted to readers
   uint64_t highest_ = 0, newestSeen_ = 0;
   uint64_t published_ = 0, granted_ = 0, removed_ = 0, restarts_ = 0;
 };
