@@ -27,8 +27,8 @@ Moment momentNamed(std::string_view name);
 ///
 /// A version is one .safetensors file, "version-0000000012.safetensors", that any program can load. Its
 /// metadata has, as text: "psd.version", the number; "psd.history", sixteen hexadecimal digits;
-/// "psd.updates"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each tensor's bytes, in the order of their data,
-/// eight hexadecimal digits each, separated by spaces.
+/// "psd.updates"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each
+/// tensor's bytes, in the order of their data, eight hexadecimal digits each, separated by spaces.
 struct VersionInfo {
   uint64_t number = 0;
   uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes

@@ -55,9 +55,7 @@ kj::Promise<void> ReadingService::published(PublishedContext context) {
   if (waitsForVersion_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a version");
   waitsForVersion_ = true;
   return connection_->parked(store->get().whenPublished(number))
-      .then([context](Result<VersionInfo> version) mutable {
-        writeVersion(version, context.getResults());
-      })
+      .then([context](Result<VersionInfo> version) mutable { writeVersion(version, context.getResults()); })
       .attach(kj::defer([this] { waitsForVersion_ = false; }));
 }
 
@@ -78,9 +76,7 @@ kj::Promise<void> ReadingService::leaseVersion(LeaseVersionContext context) {
     return version->info;
   };
   return background_.tryRun<Result<VersionInfo>>(lease).then(
-      [context](Result<VersionInfo> version) mutable {
-        writeVersion(version, context.getResults());
-      });
+      [context](Result<VersionInfo> version) mutable { writeVersion(version, context.getResults()); });
 }
 
 kj::Promise<void> ReadingService::releaseVersion(ReleaseVersionContext context) {

@@ -210,6 +210,23 @@ class UseTest(PageTest):
         self.assertEqual(asked(), 2)
         self.assertEqual(self.complaints(driver), [])
 
+    def test_published_versions(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", publish={"keep": 3}, limits__version_bytes=8 << 20)
+        driver = self.browser(daemon.page)
+        until("the card is shown", lambda: self.shown(driver, "#versions-card"))
+        self.assertTrue(self.shown(driver, "#versions-empty"))
+        self.endless_trainer(daemon)
+        for _ in range(4):
+            self.assert_ends(self.start_psd("publish", "--server", daemon.address))
+        until("the newest is shown", lambda: self.column(driver, "versions", "version") == ["4", "3", "2"])
+        self.assertEqual(set(self.column(driver, "versions", "moment")), {"snapshot"})
+        self.assertFalse(self.shown(driver, "#leases"))
+        self.assert_ends(self.start_psd("set", "limits.version_bytes=65536", "--server", daemon.address))
+        self.start_psd("publish", "--server", daemon.address)
+        until("the failure is shown", lambda: "must admit two" in self.text(driver, "versions-error"))
+        self.assertEqual(self.text(driver, "state-title"), "Publishing fails")
+        self.assertEqual(self.complaints(driver), [])
+
     def test_events_checkpoints_and_the_configuration(self):
         saved = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 1, "keep": 2})
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=saved)

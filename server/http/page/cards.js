@@ -1,4 +1,4 @@
-// The cards below the charts: daemons, rounds, waiting trainers, durability, checkpoints, memory, shards, tables.
+// The cards below the charts: daemons, rounds, waiting trainers, durability, checkpoints, published versions, memory, shards, tables.
 import { at, h, render, say } from "/dom.js";
 import { bytes, daemonName, duration, localTime, number, plural } from "/format.js";
 import { showTable } from "/table.js";
@@ -148,6 +148,28 @@ export function showDurability(status) {
     { name: "checkpoint", text: true, cell: (each) => h("span", { title: each.path }, each.path.split("/").at(-1).replace(/-0*(?=\d)/, " ")), by: (each) => each.path },
     { name: "written", text: true, cell: (each) => localTime(each.created), by: (each) => each.created },
     { name: "size", cell: (each) => bytes(each.disk_bytes), by: (each) => each.disk_bytes }], [...kept].reverse(), (each) => each.path);
+}
+
+export function showVersions({ publish }) {
+  at("versions-card").hidden = !publish;
+  if (!publish) return;
+  say("versions-count", `${publish.versions.length}, ${bytes(publish.bytes)}${publish.path ? "" : " in memory"}`);
+  at("versions-empty").hidden = publish.versions.length > 0;
+  at("versions-error").hidden = !publish.error;
+  say("versions-error", publish.error);
+  at("versions").hidden = !publish.versions.length;
+  showTable("versions", [
+    { name: "version", cell: (each) => number(each.number), by: (each) => each.number },
+    { name: "updates", cell: (each) => number(each.updates), by: (each) => each.updates },
+    { name: "moment", text: true, cell: (each) => each.moment, by: (each) => each.moment },
+    { name: "published", text: true, cell: (each) => localTime(each.created), by: (each) => each.created },
+    { name: "size", cell: (each) => bytes(each.bytes), by: (each) => each.bytes }], [...publish.versions].reverse(), (each) => String(each.number));
+  at("leases").hidden = !publish.leases.length;
+  showTable("leases", [
+    { name: "reader", text: true, cell: (each) => each.reader, by: (each) => each.reader },
+    { name: "leases", cell: (each) => number(each.version), by: (each) => each.version },
+    { name: "behind", cell: (each) => number(each.behind), by: (each) => each.behind },
+    { name: "for", cell: (each) => duration(each.seconds_left), by: (each) => each.seconds_left }], publish.leases.map((each, index) => ({ ...each, index })), (each) => String(each.index));
 }
 
 function answering(daemon) {

@@ -1,7 +1,7 @@
 // Renders the status document: the headline, the tiles, and through the other files the cards.
 import { at, h, render, say } from "/dom.js";
 import { bytes, daemonName, duration, number, plural } from "/format.js";
-import { showConfig, showDaemons, showDurability, showMemory, showRounds, showShards, showTables, showWaiting }
+import { showConfig, showDaemons, showDurability, showMemory, showRounds, showShards, showTables, showVersions, showWaiting }
   from "/cards.js";
 import { averaged } from "/series.js";
 import { showTrainers } from "/trainers.js";
@@ -41,6 +41,7 @@ function headline({ status, daemons, silentSeconds, stale }, stopped) {
   if (stopped.length) {
     return ["bad", "Training stands still", `no response from ${stopped.map(daemonName).join(", ")}`];
   }
+  if (status.publish?.error) return ["warn", "Publishing fails", status.publish.error];
   const away = trainers.filter((trainer) => !trainer.connected);
   if (away.length) {
     return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
@@ -122,6 +123,7 @@ export function show(state, remove) {
   showShards(status);
   showTables(status);
   showDurability(status);
+  showVersions(status);
   showDaemons(daemons);
   showConfig(state.config);
   say("footer", [`psd ${status.version}`, `pid ${status.pid} on ${status.host}`, ...status.addresses,
