@@ -170,8 +170,8 @@ interface Reading {
   # Ends a lease; does nothing if there is none.
 
   readVersion @11 (number :UInt64, offset :UInt64, count :UInt32) -> VersionBytesResult;
-  # Bytes [offset, offset + count) of a version's file. badSlice: beyond its end, or `count` is 0 or above
-  # ModelAccess.sliceElementsMax × 4. Without a lease the version may be removed between two calls.
+  # Bytes of a version's file from `offset` on: `count` of them, or limits.slice_bytes if that is fewer. badSlice: beyond
+  # its end, or `count` is 0. Without a lease the version may be removed between two calls.
 }
 
 interface Training {

@@ -27,6 +27,7 @@
 #include "server/status/top_table.h"
 #include "server/tools/doctor_command.h"
 #include "server/tools/file_commands.h"
+#include "server/tools/follow_command.h"
 #include "server/tools/inspect_command.h"
 #include "server/tools/live_commands.h"
 #include "server/tools/operator_commands.h"
@@ -40,7 +41,7 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitNoAnswer = 3;
-constexpr uint64_t kUpdateMax = 1ull << 40;
+constexpr uint64_t kUpdateMax = 1ull << 40, kVersionMax = UINT64_MAX;
 
 const psd::CommandHints kServeHints = {{"serve", "omit it, as in 'psd --config FILE'"},
                                        {"start", "omit it, as in 'psd --config FILE'"},
@@ -119,7 +120,7 @@ struct ServeFlags : ConfigFlags {
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table;
-  std::optional<std::string> until;
+  std::optional<std::string> until, published;
   std::vector<std::string> without, only;  ///< "rank=3"
   std::optional<std::string> blame;
   bool json = false;        ///< of `inspecting`
@@ -137,6 +138,10 @@ struct FileFlags {
             "A checkpoint, or a folder of them: the newest complete one. With --server, the file to write")
         ->type_name("PATH");
     exporting->add_option("--to", to, "The file to write")->type_name("FILE");
+    exporting
+        ->add_option("--published", published,
+                     "With --server: published version N instead of the current values; 0: the newest")
+        ->type_name("N");
     exporting->add_option("--table", table, "Keys and values of one embedding table instead of the tensors")
         ->type_name("NAME");
     inspecting
@@ -179,13 +184,18 @@ struct FileFlags {
           std::string(what) + ": psd export CHECKPOINT --to FILE, or psd export --server ADDRESS FILE");
     };
     if (!server.given()) {
+      if (published) return wrong("--published requires --server");
       if (path.empty() || to.empty()) return wrong("a checkpoint and --to are needed");
       return psd::exportModel(env, path, table, to);
     }
     if (!table.empty()) return wrong("--table requires a checkpoint, not --server");
     if (path.empty() == to.empty()) return wrong("with --server one file is needed");
     PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
-    return psd::withAdvice(psd::exportServer(env, call, to.empty() ? path : to), call);
+    const std::string& file = to.empty() ? path : to;
+    if (!published) return psd::withAdvice(psd::exportServer(env, call, file), call);
+    PSD_ASSIGN_OR_RETURN(const uint64_t number,
+                         psd::parseInteger({"--published", *published}, 0, kVersionMax));
+    return psd::withAdvice(psd::exportVersion(env, call, number, file), call);
   }
   psd::Status replay(psd::Env& env) const {
     std::optional<uint64_t> last;
@@ -405,6 +415,7 @@ constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"checkpoint", "psd checkpoint --server tcp://node7:5500"},
     {"publish", "psd publish --server tcp://node7:5500"},
     {"versions", "psd versions --json"},
+    {"follow", "psd follow --server tcp://node7:5500 --into /srv/model --exec 'systemctl reload engine'"},
     {"set", "psd set optimizer.lr=0.05"},
     {"switch", "psd switch --server tcp://node7:5500,tcp://node8:5500"},
     {"recover", "psd recover --server tcp://node8:5500"},

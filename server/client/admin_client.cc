@@ -3,135 +3,15 @@
 #include <algorithm>
 #include <string_view>
 
-#include <capnp/rpc-twoparty.h>
 #include <fmt/format.h>
-#include <kj/async-io.h>
 
-#include "common/os/http_answer.h"
-#include "common/os/socket.h"
-#include "common/text/quantity.h"
 #include "common/text/text.h"
-#include "common/tls/connect.h"
-#include "common/tls/refusal.h"
 #include "common/wire/convert.h"
-#include "common/wire/login.h"
-#include "schema/psd.capnp.h"
+#include "server/client/conversation.h"
 #include "server/client/live_pull.h"
-#include "server/client/refusal.h"
 
 namespace psd {
 namespace {
-
-constexpr const char* kContinues = "; the daemon continues with it, see its log";
-
-std::string noAnswer(std::chrono::milliseconds timeout) {
-  return "no answer within " + durationText(timeout);
-}
-
-/// How long to wait for the daemon's answer.
-enum class Patience { asToConnect, endless };
-
-/// Prefixes an error with the daemon's address.
-template <class T>
-Result<T> fromDaemon(const Address& address, Result<T> outcome) {
-  if (outcome.ok() || outcome.message().starts_with(address.toString())) return outcome;
-  return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
-}
-
-/// Whether the address serves HTTP, such as the daemon's page. Such a server lets a login time out.
-bool speaksHttp(const Address& address) {
-  constexpr std::chrono::milliseconds kTimeout{500};
-  return !address.tls && !httpAnswer(address, "/healthz", kTimeout).empty();
-}
-
-/// How far a conversation with a daemon came.
-enum class Stage { login, request };
-
-/// The Error for a conversation that an exception of Cap'n Proto ended at `stage`. `late` is appended to it
-/// if the daemon did not answer a request in time.
-Error brokenOff(const kj::Exception& exception, const Address& address, std::chrono::milliseconds timeout,
-                Stage stage, const char* late) {
-  const std::string place = address.toString() + ": ";
-  if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-    if (stage == Stage::request) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout) + late};
-    if (!speaksHttp(address)) return {ErrorCode::deadlineExceeded, place + noAnswer(timeout)};
-    return {ErrorCode::protocolMismatch,
-            place + "this is an HTTP port; use an address of the daemon's `listen`"};
-  }
-  if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
-    return {ErrorCode::protocolMismatch,
-            fmt::format("{}the daemon speaks another protocol than version {}, which this program speaks",
-                        place, wire::kProtocolVersion)};
-  }
-  const std::string_view why = wire::textIn(exception.getDescription());
-  if (const size_t at = why.find(wire::kRefused); at != std::string_view::npos) {
-    return {ErrorCode::overloaded,
-            place + printable(why.substr(at + std::string_view(wire::kRefused).size()), 500)};
-  }
-  if (isTlsRefusal(why)) return {ErrorCode::unauthenticated, place + printable(why)};
-  return {ErrorCode::unavailable,
-          place + "the connection broke" +
-              (stage == Stage::request ? " before the daemon answered" : "; is this a psd daemon?")};
-}
-
-/// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error, with
-/// `late` as for brokenOff().
-template <class T, class Talk>
-Result<T> withLogin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
-                    const char* late, Talk talk, Patience patience = Patience::asToConnect) {
-  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  Stage stage = Stage::login;
-  try {
-    auto io = kj::setupAsyncIo();
-    auto& timer = io.provider->getTimer();
-    const auto deadline = timer.now() + timeout.count() * kj::MILLISECONDS;
-    PSD_ASSIGN_OR_RETURN(wire::Socket socket,
-                         timer.timeoutAt(deadline, streamOver(io, std::move(fd), address, credentials.tls))
-                             .wait(io.waitScope));
-    capnp::TwoPartyClient client(*socket.stream);
-    auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
-    wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
-    auto conversation = timer.timeoutAt(deadline, login.send().dropPipeline())
-                            .then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
-                              const Status status = wire::readStatus(answer.getStatus());
-                              if (!status.ok()) {
-                                return Result<T>(status.error().code, address.toString() + ": " +
-                                                                          printable(status.message(), 500));
-                              }
-                              stage = Stage::request;
-                              return talk(answer, client);
-                            });
-    if (patience == Patience::endless) return fromDaemon(address, conversation.wait(io.waitScope));
-    return fromDaemon(address, timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope));
-  } catch (const kj::Exception& exception) {
-    return brokenOff(exception, address, timeout, stage, late);
-  }
-}
-
-/// withLogin() for a caller with role reader; runs `talk(reading)`.
-template <class Talk>
-Result<std::string> withReading(const Address& address, const Credentials& credentials,
-                                std::chrono::milliseconds timeout, Talk talk) {
-  using Answer = Result<std::string>;
-  return withLogin<std::string>(
-      address, credentials, timeout, "",
-      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
-        if (!login.hasReading()) return Answer(wire::forbiddenError(address.toString(), "reader", login));
-        return talk(login.getReading());
-      });
-}
-
-/// withLogin() for a caller with role admin; runs `talk(admin, network)`.
-template <class T, class Talk>
-Result<T> withAdmin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
-                    Talk talk) {
-  return withLogin<T>(
-      address, credentials, timeout, kContinues,
-      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient& client) -> kj::Promise<Result<T>> {
-        if (!login.hasAdmin()) return Result<T>(wire::forbiddenError(address.toString(), "admin", login));
-        return talk(login.getAdmin(), client);
-      });
-}
 
 /// Makes the call that `start(admin)` sends. Returns the text that `textOf(results)` selects, or the error in
 /// the results' status.

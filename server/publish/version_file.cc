@@ -2,31 +2,22 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
-#include <map>
+#include <optional>
+#include <string_view>
 
-#include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
 #include "common/checksum/crc32c.h"
-#include "common/config/json_file.h"
-#include "common/safetensors/safetensors.h"
 
 namespace psd {
 namespace {
 
 constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
-constexpr std::string_view kMoments[] = {"live", "snapshot", "round"};
 constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
 
-std::string head(const VersionInfo& info, const ModelSpec& model, const std::string& checksums) {
+std::string head(const VersionInfo& info, const ModelSpec& model, std::span<const uint32_t> checksums) {
   SafetensorsHead head;
-  head.addMetadata({{"psd.version", std::to_string(info.number)},
-                    {"psd.history", fmt::format("{:016x}", info.history)},
-                    {"psd.updates", std::to_string(info.updates)},
-                    {"psd.created", info.created},
-                    {"psd.moment", std::string(momentName(info.moment))},
-                    {"psd.crc32c", checksums}});
+  head.addMetadata(versionMetadata(info, checksums));
   head.add(model);
   return head.text();
 }
@@ -37,61 +28,50 @@ uint64_t valueBytes(const ModelSpec& model) {
   return sum;
 }
 
-std::string checksumsOf(const VersionContent& content) {
-  std::string text;
+std::vector<uint32_t> checksumsOf(const VersionContent& content) {
+  std::vector<uint32_t> checksums;
   uint64_t at = 0;
   for (const TensorSpec& tensor : content.model.tensors) {
     const uint64_t bytes = tensor.elementCount() * dtypeBytes(tensor.dtype);
-    if (!text.empty()) text += ' ';
-    text += crcText(crc32c(content.values.subspan(at, bytes)));
+    checksums.push_back(crc32c(content.values.subspan(at, bytes)));
     at += bytes;
   }
-  return text;
+  return checksums;
 }
 
-std::optional<uint64_t> numberIn(std::string_view text, int base = 10) {
+std::optional<uint64_t> numberIn(std::string_view text) {
   uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return {};
   return number;
 }
 
-/// Reads the metadata of writeVersion() from a header; the error does not name the file.
-Result<VersionInfo> readInfo(const std::string& header, uint64_t dataBytes) {
-  const auto bad = [](const std::string& why) { return Error{ErrorCode::io, "its header " + why}; };
-  PSD_ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry> entries,
-                       parseSafetensorsHeader(header, dataBytes));
-  if (!entries.empty() && entries.back().end != dataBytes) return bad("does not fit its size");
-  const auto json = parseJson(header, "its header");
-  if (!json.ok()) return bad("is not JSON");
-  const auto metadata = json->find("__metadata__");
-  const auto text = [&](const char* key) {
-    if (metadata == json->end() || !metadata->is_object()) return std::string();
-    const auto found = metadata->find(key);
-    return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  const auto number = numberIn(text("psd.version")), updates = numberIn(text("psd.updates")),
-             history = numberIn(text("psd.history"), 16);
-  if (!number || !updates || !history) return bad("is not that of a version");
-  return VersionInfo{*number, *history, *updates, text("psd.created"), momentNamed(text("psd.moment")), 0};
+Error notVersion(const std::string& path, const std::string& why) {
+  return {ErrorCode::io, "'" + path + "' is not a version: " + why};
+}
+
+Result<VersionHeader> readHeader(const ReadableFile& file, const std::string& path) {
+  uint64_t headerBytes = 0;
+  if (file.size() < sizeof headerBytes) return notVersion(path, "it is shorter than 8 bytes");
+  PSD_RETURN_IF_ERROR(file.read(0, std::as_writable_bytes(std::span(&headerBytes, 1))));
+  if (headerBytes > kHeaderBytesMax || headerBytes > file.size() - sizeof headerBytes) {
+    return notVersion(path, "its header length does not fit its size");
+  }
+  std::string text(headerBytes, '\0');
+  PSD_RETURN_IF_ERROR(file.read(sizeof headerBytes, std::as_writable_bytes(std::span(text))));
+  auto header = parseVersionHeader(text, file.size());
+  if (!header.ok()) return notVersion(path, header.message());
+  return header;
 }
 
 }  // namespace
-
-Moment momentNamed(std::string_view name) {
-  const auto* const named = std::ranges::find(kMoments, name);
-  return named == std::end(kMoments) ? Moment::live : static_cast<Moment>(named - kMoments);
-}
-
-std::string_view momentName(Moment moment) { return kMoments[static_cast<size_t>(moment)]; }
 
 std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
 uint64_t versionBytes(const VersionInfo& info, const ModelSpec& model) {
-  constexpr size_t kCrcChars = 9;  // with the space
-  const std::string checksums(model.tensors.empty() ? 0 : model.tensors.size() * kCrcChars - 1, '0');
+  const std::vector<uint32_t> checksums(model.tensors.size());
   return head(info, model, checksums).size() + valueBytes(model);
 }
 
@@ -110,25 +90,28 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
   return start.size() + content.values.size();
 }
 
+Result<VersionHeader> readVersionHeader(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
+  return readHeader(*file, path);
+}
+
 Result<OpenVersion> openVersion(Env& env, const std::string& folder, uint64_t number) {
   const std::string path = versionPath(folder, number);
-  const auto bad = [&path](const std::string& why) {
-    return Error{ErrorCode::io, "'" + path + "' is not a version: " + why};
-  };
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<ReadableFile> file, env.open(path));
-  uint64_t headerBytes = 0;
-  if (file->size() < sizeof headerBytes) return bad("it is shorter than 8 bytes");
-  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(&headerBytes, 1))));
-  if (headerBytes > kHeaderBytesMax || headerBytes > file->size() - sizeof headerBytes) {
-    return bad("its header length does not fit the file");
+  PSD_ASSIGN_OR_RETURN(VersionHeader header, readHeader(*file, path));
+  if (header.info.number != number) {
+    return notVersion(path, fmt::format("it says that it is version {}", header.info.number));
   }
-  std::string header(headerBytes, '\0');
-  PSD_RETURN_IF_ERROR(file->read(sizeof headerBytes, std::as_writable_bytes(std::span(header))));
-  auto info = readInfo(header, file->size() - sizeof headerBytes - headerBytes);
-  if (!info.ok()) return bad(info.message());
-  if (info->number != number) return bad("it says that it is version " + std::to_string(info->number));
-  info->bytes = file->size();
-  return OpenVersion{*std::move(info), std::move(file)};
+  return OpenVersion{std::move(header.info), std::move(file)};
+}
+
+void removeUnfinishedVersions(Env& env, const std::string& folder) {
+  const auto names = env.list(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const size_t suffix = name.rfind(".tmp.");
+    if (suffix != std::string::npos && suffix > 0) static_cast<void>(env.remove(folder + "/" + name));
+  }
 }
 
 Result<std::vector<uint64_t>> listVersions(Env& env, const std::string& folder) {

@@ -34,6 +34,7 @@ Result<std::shared_ptr<VersionStore>> VersionStore::open(std::shared_ptr<Env> en
 
 Status VersionStore::load() {
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));
+  removeUnfinishedVersions(*env_, folder_);
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
   auto index = readVersionIndex(*env_, folder_);
   if (!index.ok()) spdlog::warn("{}; the leases of the previous daemon have ended", index.message());

@@ -88,7 +88,9 @@ kj::Promise<void> ReadingService::releaseVersion(ReleaseVersionContext context) 
 
 kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
   const auto params = context.getParams();
-  const uint64_t number = params.getNumber(), offset = params.getOffset(), count = params.getCount();
+  const uint64_t number = params.getNumber(), offset = params.getOffset();
+  const uint64_t count =
+      std::min<uint64_t>(params.getCount(), connection_->loop().config().limits.sliceBytes);
   context.releaseParams();
   auto refuse = [context](const Error& error) mutable {
     wire::writeError(error, context.getResults().initError());
@@ -97,8 +99,7 @@ kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
     PSD_ASSIGN_OR_RETURN(const auto store, administration_.versions());
     PSD_ASSIGN_OR_RETURN(auto version, store.get().find(number));
     const uint64_t size = version->info.bytes;
-    if (count == 0 || count > connection_->loop().config().limits.sliceBytes || offset > size ||
-        count > size - offset) {
+    if (count == 0 || offset > size || count > size - offset) {
       return Error{ErrorCode::badSlice, "no such bytes in the file of the version"};
     }
     return version;

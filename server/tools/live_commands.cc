@@ -9,6 +9,7 @@
 #include "common/cli/setting.h"
 #include "common/text/text.h"
 #include "server/status/top_table.h"
+#include "server/tools/follow_command.h"
 #include "server/tools/move_command.h"
 #include "server/tools/operator_watch.h"
 
@@ -87,6 +88,19 @@ LiveCommands::LiveCommands(CLI::App& app) {
   versions_ =
       add(app, "versions", "Show the published versions of a running daemon, and who leases them", "5");
   versions_.app->add_flag("--json", json_, "One JSON document, for programs");
+  followed_ = add(app, "follow", "Keep a file with the newest published version of a running daemon", "5");
+  followed_.app->add_option("--into", into_, "The folder of model.safetensors, which is replaced atomically")
+      ->required()
+      ->type_name("FOLDER");
+  followed_.app
+      ->add_option("--exec", hook_,
+                   "Run COMMAND with /bin/sh after each version; PSD_FILE, PSD_VERSION, PSD_HISTORY and "
+                   "PSD_UPDATES are set")
+      ->type_name("COMMAND");
+  followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  followed_.app->add_flag("--once", once_, "End after one version");
   set_ = add(app, "set", "Change one key of a running daemon's configuration, until the next reload", "60");
   set_.app->add_option("assignment", assignment_, "For example optimizer.lr=0.05")
       ->required()
@@ -131,6 +145,15 @@ std::optional<Status> LiveCommands::run() const {
   if (*publish_.app) return calling(publish_, publishServer);
   if (*versions_.app) {
     return calling(versions_, [this](const DaemonCall& call) { return printVersions(call, json_); });
+  }
+  if (*followed_.app) {
+    return calling(followed_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const double seconds,
+                           parseSeconds({"--exec-timeout", hookSeconds_}, kLiveTimeoutSecondsMax));
+      const auto timeout =
+          std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+      return psd::follow(*makePosixEnv(), call, {into_, hook_, timeout, once_});
+    });
   }
   if (*set_.app) {
     return calling(set_, [this](const DaemonCall& call) { return setKeyOf(call, assignment_); });

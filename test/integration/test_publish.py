@@ -195,7 +195,7 @@ class KeepingTest(PublishTest):
         self.assertGreater(newest, 5)
         leftovers = [path.name for path in (self.folder / "saved" / "versions").iterdir()
                      if not path.name.startswith("version-") and path.name != "versions.json"]
-        self.assertLessEqual(len(leftovers), 1)  # of the last kill
+        self.assertLessEqual(len(leftovers), 1)  # of the last kill: a start removes those of previous ones
 
 
 class RefusalTest(PublishTest):

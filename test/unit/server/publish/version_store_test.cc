@@ -223,6 +223,14 @@ TEST_CASE("Version store: a full disk fails the version and loses none") {
   CHECK(status.leases.empty());
 }
 
+TEST_CASE("Version store: a start removes what a dead process left unfinished") {
+  MemoryEnv env;
+  env.put("/data/versions/version-0000000001.safetensors.tmp.4711", "half");
+  env.put("/data/versions/versions.json.tmp.4711", "half");
+  PSD_REQUIRE_OK(openAt(env));
+  CHECK(env.files().empty());
+}
+
 TEST_CASE("Version store: who waits learns of the version, or of the end") {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);

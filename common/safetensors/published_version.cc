@@ -1,0 +1,122 @@
+#include "common/safetensors/published_version.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/checksum/crc32c.h"
+#include "common/config/json_file.h"
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kMoments[] = {"live", "snapshot", "round"};
+
+Error damaged(std::string why) { return {ErrorCode::io, std::move(why)}; }
+
+template <class Number>
+std::optional<Number> numberIn(std::string_view text, int base = 10) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return number;
+}
+
+/// Eight hexadecimal digits each, separated by spaces.
+std::optional<std::vector<uint32_t>> checksumsIn(std::string_view text) {
+  std::vector<uint32_t> checksums;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, std::min(text.find(' '), text.size()));
+    const auto checksum = numberIn<uint32_t>(one, 16);
+    if (!checksum || one.size() != 8) return {};
+    checksums.push_back(*checksum);
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+  }
+  return checksums;
+}
+
+}  // namespace
+
+std::string_view momentName(Moment moment) { return kMoments[static_cast<size_t>(moment)]; }
+
+Moment momentNamed(std::string_view name) {
+  const auto* const named = std::ranges::find(kMoments, name);
+  return named == std::end(kMoments) ? Moment::live : static_cast<Moment>(named - kMoments);
+}
+
+std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
+                                                   std::span<const uint32_t> checksums) {
+  return {{"psd.version", std::to_string(info.number)},
+          {"psd.history", fmt::format("{:016x}", info.history)},
+          {"psd.updates", std::to_string(info.updates)},
+          {"psd.created", info.created},
+          {"psd.moment", std::string(momentName(info.moment))},
+          {"psd.crc32c", joined(checksums, " ", [](uint32_t checksum) { return crcText(checksum); })}};
+}
+
+Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes) {
+  VersionHeader header;
+  header.dataBegin = sizeof(uint64_t) + text.size();
+  if (header.dataBegin > fileBytes) return damaged("its header does not fit its size");
+  const uint64_t dataBytes = fileBytes - header.dataBegin;
+  PSD_ASSIGN_OR_RETURN(header.tensors, parseSafetensorsHeader(text, dataBytes));
+  uint64_t end = 0;
+  for (const SafetensorsEntry& tensor : header.tensors) {
+    if (tensor.begin != end)
+      return damaged("tensor '" + printable(tensor.name) + "' does not follow the previous one");
+    end = tensor.end;
+  }
+  if (end != dataBytes) return damaged("its header does not fit its size");
+  const auto json = parseJson(text, "its header");
+  if (!json.ok()) return damaged("its header is not JSON");
+  const auto metadata = json->find("__metadata__");
+  const auto valueOf = [&](const char* key) {
+    if (metadata == json->end() || !metadata->is_object()) return std::string();
+    const auto found = metadata->find(key);
+    return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto number = numberIn<uint64_t>(valueOf("psd.version")),
+             updates = numberIn<uint64_t>(valueOf("psd.updates")),
+             history = numberIn<uint64_t>(valueOf("psd.history"), 16);
+  auto checksums = checksumsIn(valueOf("psd.crc32c"));
+  if (!number || !updates || !history || !checksums || checksums->size() != header.tensors.size()) {
+    return damaged("its metadata is not that of a published version");
+  }
+  header.info = {
+      *number,  *history, *updates, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
+      fileBytes};
+  header.checksums = *std::move(checksums);
+  return header;
+}
+
+Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history) {
+  uint64_t headerBytes = 0;
+  if (file.size() < sizeof headerBytes) return damaged("it is shorter than 8 bytes");
+  std::memcpy(&headerBytes, file.data(), sizeof headerBytes);
+  if (headerBytes > file.size() - sizeof headerBytes)
+    return damaged("its header length does not fit its size");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
+  PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
+  if (header.info.number != number || header.info.history != history) {
+    return damaged(fmt::format("it is version {} of history {:016x}, not version {} of {:016x}",
+                               header.info.number, header.info.history, number, history));
+  }
+  const std::span<const std::byte> data = file.subspan(header.dataBegin);
+  for (size_t i = 0; i < header.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = header.tensors[i];
+    const uint32_t found = crc32c(data.subspan(tensor.begin, tensor.end - tensor.begin));
+    if (found == header.checksums[i]) continue;
+    return damaged(fmt::format("tensor '{}' is damaged: its CRC-32C is {}, not {}", printable(tensor.name),
+                               crcText(found), crcText(header.checksums[i])));
+  }
+  return header;
+}
+
+}  // namespace psd

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/safetensors/safetensors.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+/// Which moment the values of a version are of.
+enum class Moment {
+  live,      ///< none: updates that take no lock continued
+  snapshot,  ///< one instant between updates
+  round,     ///< one instant at which all parameter groups had finished the same round
+};
+std::string_view momentName(Moment moment);
+/// The moment with that name; Moment::live for an unknown one.
+Moment momentNamed(std::string_view name);
+
+/// What the file of a published version says of it. A value type.
+///
+/// A version is one .safetensors file, "version-0000000012.safetensors", that any program can load. Its
+/// metadata has, as text: "psd.version", the number; "psd.history", sixteen hexadecimal digits;
+/// "psd.updates"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each
+/// tensor's bytes, in the order of their data, eight hexadecimal digits each, separated by spaces.
+struct VersionInfo {
+  uint64_t number = 0;
+  uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
+  uint64_t updates = 0;  ///< that every shard contains
+  std::string created;   ///< "2026-11-29T12:00:00Z"
+  Moment moment = Moment::live;
+  uint64_t bytes = 0;  ///< of the file
+};
+
+/// The header of a version's file.
+struct VersionHeader {
+  VersionInfo info;                       ///< `bytes` is the size of the file
+  std::vector<SafetensorsEntry> tensors;  ///< in the order of their data, without gaps
+  std::vector<uint32_t> checksums;        ///< CRC-32C of each tensor's bytes
+  uint64_t dataBegin = 0;                 ///< place of the first tensor's bytes in the file
+};
+
+/// The metadata of a version's file whose bytes have these checksums, for SafetensorsHead.
+std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
+                                                   std::span<const uint32_t> checksums);
+
+/// Reads the header of a version's file of `fileBytes` bytes: `text` is the JSON after its length. The error
+/// says what is wrong, and does not name the file.
+Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes);
+
+/// Parses and verifies a whole file: its header, that it is version `number` of `history`, and the checksum
+/// of each tensor. ErrorCode::io says what is damaged, and names the tensor.
+Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history);
+
+}  // namespace psd

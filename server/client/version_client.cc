@@ -1,0 +1,235 @@
+#include "server/client/version_client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/os/random_id.h"
+#include "server/client/conversation.h"
+
+namespace psd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kSliceBytes = 1 << 20;
+constexpr size_t kSlicesUnderWay = 4;
+constexpr uint64_t kVersionBytesMax = 1ull << 40;
+constexpr std::chrono::seconds kLease{60}, kRenewAfter{20};
+// A daemon that does not answer for that long is lost; a slice may travel over a slow link.
+constexpr auto kPingEvery = 5 * kj::SECONDS, kPingTimeout = 10 * kj::SECONDS,
+               kSliceTimeout = 60 * kj::SECONDS;
+
+Result<VersionInfo> readVersion(schema::VersionResult::Reader answer) {
+  if (answer.isError()) return wire::readError(answer.getError());
+  const auto version = answer.getVersion();
+  return VersionInfo{.number = version.getNumber(),
+                     .history = version.getHistory(),
+                     .updates = version.getUpdates(),
+                     .created = printable(wire::textIn(version.getCreated()), 40),
+                     .moment = momentNamed(wire::textIn(version.getMoment())),
+                     .bytes = version.getBytes()};
+}
+
+/// Pulls one version after another under a lease of its own. Belongs to one event loop.
+class VersionPull {
+ public:
+  VersionPull(schema::Reading::Client reading, kj::Timer& timer) : reading_(kj::mv(reading)), timer_(timer) {}
+
+  /// Leases the version and reads its file; resolves with what the daemon says of it. bytes() has the file.
+  kj::Promise<Result<VersionInfo>> pull(uint64_t number) {
+    return lease(number).then([this](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
+      if (!leased.ok()) return leased;
+      if (Status room = begin(*leased); !room.ok()) return Result<VersionInfo>(room.error());
+      auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
+      for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
+      return kj::joinPromises(lines.finish())
+          .then([this] { return release(); })
+          .then([this]() -> Result<VersionInfo> {
+            if (!outcome_.ok()) return outcome_.error();
+            const auto verified = verifyVersion(bytes_, info_.number, info_.history);
+            if (!verified.ok()) {
+              return Error{verified.error().code,
+                           fmt::format("version {}: {}", info_.number, verified.message())};
+            }
+            return info_;
+          });
+    });
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  kj::Promise<Result<VersionInfo>> lease(uint64_t number) {
+    auto request = reading_.leaseVersionRequest();
+    request.setLease(lease_);
+    request.setNumber(number);
+    request.setSeconds(static_cast<uint32_t>(kLease.count()));
+    leasedAt_ = Clock::now();
+    return request.send().then(
+        [](capnp::Response<schema::VersionResult> answer) { return readVersion(answer); });
+  }
+
+  Status begin(const VersionInfo& info) {
+    info_ = info;
+    at_ = 0;
+    outcome_ = {};
+    if (info.bytes > kVersionBytesMax) return {ErrorCode::protocolMismatch, "a version has no such size"};
+    try {
+      bytes_.resize(info.bytes);
+    } catch (const std::bad_alloc&) {
+      return {ErrorCode::overloaded, fmt::format("no memory for a version of {} bytes", info.bytes)};
+    }
+    return {};
+  }
+
+  kj::Promise<void> readOn() {
+    if (!outcome_.ok() || at_ == bytes_.size()) return kj::READY_NOW;
+    const uint64_t count = std::min<uint64_t>(kSliceBytes, bytes_.size() - at_);
+    const std::span<std::byte> into = std::span(bytes_).subspan(at_, count);
+    at_ += count;
+    return read(into).then([this] { return readOn(); });
+  }
+
+  /// Fills `into`, with several answers where the daemon's slices are smaller.
+  kj::Promise<void> read(std::span<std::byte> into) {
+    auto request = reading_.readVersionRequest();
+    request.setNumber(info_.number);
+    request.setOffset(static_cast<uint64_t>(into.data() - bytes_.data()));
+    request.setCount(static_cast<uint32_t>(into.size()));
+    auto renewed = renewIfDue();
+    return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
+        .then([this, into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<void> {
+          if (answer.isError()) {
+            if (outcome_.ok()) outcome_ = wire::readError(answer.getError());
+            return kj::READY_NOW;
+          }
+          const auto bytes = wire::bytesIn(answer.getBytes());
+          if (bytes.empty() || bytes.size() > into.size()) {
+            outcome_ = {ErrorCode::protocolMismatch, "a slice of a version has the wrong length"};
+            return kj::READY_NOW;
+          }
+          std::memcpy(into.data(), bytes.data(), bytes.size());
+          if (bytes.size() == into.size()) return kj::READY_NOW;
+          return read(into.subspan(bytes.size()));
+        })
+        .attach(kj::mv(renewed));
+  }
+
+  kj::Promise<void> renewIfDue() {
+    if (Clock::now() - leasedAt_ < kRenewAfter) return kj::READY_NOW;
+    return lease(info_.number).ignoreResult().eagerlyEvaluate(nullptr);
+  }
+
+  kj::Promise<void> release() {
+    auto request = reading_.releaseVersionRequest();
+    request.setLease(lease_);
+    return request.send().ignoreResult();
+  }
+
+  schema::Reading::Client reading_;
+  kj::Timer& timer_;
+  const uint64_t lease_ = drawId();
+  Clock::time_point leasedAt_;
+  VersionInfo info_;
+  std::vector<std::byte> bytes_;
+  uint64_t at_ = 0;
+  Status outcome_;
+};
+
+/// The loop of followVersions(). Belongs to one event loop.
+class VersionFollow {
+ public:
+  VersionFollow(schema::Reading::Client reading, kj::Timer& timer, KnownVersion& known,
+                const std::function<Result<bool>(const PulledVersion&)>& take)
+      : reading_(reading), timer_(timer), pull_(kj::mv(reading), timer), known_(known), take_(take) {}
+
+  kj::Promise<Result<bool>> run() {
+    auto request = reading_.publishedRequest();
+    request.setNumber(wanted_);
+    auto published = request.send().dropPipeline().exclusiveJoin(
+        pings().then([]() -> capnp::Response<schema::VersionResult> { KJ_UNREACHABLE; }));
+    return published.then([this](capnp::Response<schema::VersionResult> answer) -> kj::Promise<Result<bool>> {
+      const auto version = readVersion(answer);
+      if (!version.ok()) return Result<bool>(version.error());
+      if (version->history == known_.history && version->number <= known_.number) {
+        wanted_ = known_.number + 1;
+        return run();
+      }
+      return pullAndTake();
+    });
+  }
+
+ private:
+  /// Fails once the daemon does not answer.
+  kj::Promise<void> pings() {
+    return timer_.afterDelay(kPingEvery)
+        .then([this] {
+          return timer_.timeoutAfter(kPingTimeout, reading_.pingRequest().send().ignoreResult());
+        })
+        .then([this] { return pings(); });
+  }
+  kj::Promise<Result<bool>> pullAndTake() {
+    return pull_.pull(0).then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
+      if (!pulled.ok()) return Result<bool>(pulled.error());
+      const Result<bool> more = take_({*pulled, pull_.bytes()});
+      if (!more.ok() || !*more) return more;
+      known_ = {pulled->number, pulled->history};
+      wanted_ = known_.number + 1;
+      return run();
+    });
+  }
+
+  schema::Reading::Client reading_;
+  kj::Timer& timer_;
+  VersionPull pull_;
+  KnownVersion& known_;
+  const std::function<Result<bool>(const PulledVersion&)>& take_;
+  uint64_t wanted_ = 1;  // first: whatever exists, of which history it may be
+};
+
+}  // namespace
+
+Status pullVersion(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
+                   const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take) {
+  return withLogin<bool>(address, credentials, timeout, "",
+                         [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&,
+                             kj::Timer& timer) -> kj::Promise<Result<bool>> {
+                           if (!login.hasReading()) {
+                             return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
+                           }
+                           auto pull = kj::heap<VersionPull>(login.getReading(), timer);
+                           VersionPull& pulling = *pull;
+                           return pulling.pull(number)
+                               .then([&take, &pulling](Result<VersionInfo> pulled) -> Result<bool> {
+                                 if (!pulled.ok()) return pulled.error();
+                                 PSD_RETURN_IF_ERROR(take({*pulled, pulling.bytes()}));
+                                 return true;
+                               })
+                               .attach(kj::mv(pull));
+                         })
+      .status();
+}
+
+Status followVersions(const Address& address, std::chrono::milliseconds timeout,
+                      const Credentials& credentials, KnownVersion& known,
+                      const std::function<Result<bool>(const PulledVersion&)>& take) {
+  return withLogin<bool>(
+             address, credentials, timeout, "",
+             [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&,
+                 kj::Timer& timer) -> kj::Promise<Result<bool>> {
+               if (!login.hasReading()) {
+                 return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
+               }
+               auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, take);
+               VersionFollow& following = *follow;
+               return following.run().attach(kj::mv(follow));
+             },
+             Patience::endless)
+      .status();
+}
+
+}  // namespace psd

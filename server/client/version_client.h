@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "common/auth/credentials.h"
+#include "common/os/address.h"
+#include "common/safetensors/published_version.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+/// A version's file in memory, verified.
+struct PulledVersion {
+  VersionInfo info;
+  std::span<const std::byte> bytes;  ///< valid during the call that receives it
+};
+
+/// The version that a follower has.
+struct KnownVersion {
+  uint64_t number = 0;  ///< 0: none
+  uint64_t history = 0;
+};
+
+/// Pulls version `number` of a daemon and verifies it; 0: the newest. Leases it meanwhile. `take` receives
+/// it. `timeout`: for connecting and for each answer.
+Status pullVersion(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
+                   const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take);
+
+/// Follows the versions of a daemon over one connection: pulls the newest one that is newer than `known`, or
+/// of another history, as soon as it exists, and passes it to `take`, which returns whether to continue.
+/// Updates `known` after each. Returns when `take` ends it, or with the Error of the connection. Blocks;
+/// versions that come while `take` runs are left out, except the newest.
+Status followVersions(const Address& address, std::chrono::milliseconds timeout,
+                      const Credentials& credentials, KnownVersion& known,
+                      const std::function<Result<bool>(const PulledVersion&)>& take);
+
+}  // namespace psd

@@ -1,0 +1,135 @@
+#include "server/tools/follow_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "server/checkpoint/locked_folder.h"
+#include "server/client/version_client.h"
+#include "server/publish/version_file.h"
+#include "server/tools/hook.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kPauseMin{100}, kPauseMax{5'000};
+
+void printNow(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+void warnNow(const std::string& line) { std::fprintf(stderr, "psd: %s\n", oneLine(line, 4096).c_str()); }
+
+/// Whether another attempt may succeed: the daemon may come back, or get versions or memory.
+bool mayMend(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::unavailable:
+    case ErrorCode::shuttingDown:
+    case ErrorCode::deadlineExceeded:
+    case ErrorCode::notReady:
+    case ErrorCode::overloaded:
+    case ErrorCode::io: return true;
+    default: return false;
+  }
+}
+
+/// One run of `psd follow`.
+class Follow {
+ public:
+  Follow(Env& env, const DaemonCall& call, const FollowOptions& options)
+      : env_(env), call_(call), options_(options), file_(options.into + "/model.safetensors") {}
+
+  Status run() {
+    PSD_ASSIGN_OR_RETURN(const auto folder, LockedFolder::take(env_, options_.into));
+    removeUnfinishedVersions(env_, options_.into);
+    if (const auto header = readVersionHeader(env_, file_); header.ok()) {
+      known_ = {header->info.number, header->info.history};
+      printNow(fmt::format("version {} is in '{}'", known_.number, file_));
+    }
+    std::chrono::milliseconds pause = kPauseMin;
+    std::string warned;
+    for (;;) {
+      const uint64_t before = written_;
+      const Status outcome = followOnce();
+      if (outcome.ok()) return hooked_;
+      if (!mayMend(outcome.error())) return outcome;
+      if (written_ > before) pause = kPauseMin;
+      if (outcome.message() != warned) warnNow(outcome.message() + "; retrying");
+      warned = outcome.message();
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kPauseMax);
+    }
+  }
+
+ private:
+  Status followOnce() {
+    PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call_));
+    Status here;  // an error on this side, not of the daemon
+    const Status there =
+        followVersions(address, call_.timeout, call_.credentials, known_, [&](const PulledVersion& version) {
+          Result<bool> more = take(version);
+          here = more.status();
+          return more;
+        });
+    return here.ok() ? there : here;
+  }
+
+  /// Returns whether to continue.
+  Result<bool> take(const PulledVersion& version) {
+    const VersionInfo& info = version.info;
+    if (known_.number > 0 && info.history != known_.history) {
+      warnNow(fmt::format(
+          "the daemon has lost the versions of history {:016x}: version {} of {:016x} replaces them",
+          known_.history, info.number, info.history));
+    }
+    PSD_RETURN_IF_ERROR(
+        writeFileAtomically(env_, file_, [&](WritableFile& file) { return file.append(version.bytes); }));
+    written_++;
+    printNow(fmt::format("version {}: {}, {} updates, {}", info.number, bytesText(info.bytes), info.updates,
+                         momentName(info.moment)));
+    if (!options_.hook.empty()) {
+      const Status ran = runHook(options_.hook,
+                                 {{"PSD_FILE", file_},
+                                  {"PSD_VERSION", std::to_string(info.number)},
+                                  {"PSD_HISTORY", fmt::format("{:016x}", info.history)},
+                                  {"PSD_UPDATES", std::to_string(info.updates)}},
+                                 options_.hookTimeout);
+      if (options_.once) hooked_ = ran;
+      if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));
+    }
+    return !options_.once;
+  }
+
+  Env& env_;
+  const DaemonCall& call_;
+  const FollowOptions& options_;
+  const std::string file_;
+  KnownVersion known_;
+  uint64_t written_ = 0;
+  Status hooked_;  // outcome of the hook, with `once`
+};
+
+}  // namespace
+
+Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
+  return Follow(env, call, options).run();
+}
+
+Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call));
+  return pullVersion(
+      address, number, call.timeout, call.credentials, [&](const PulledVersion& version) -> Status {
+        PSD_RETURN_IF_ERROR(
+            writeFileAtomically(env, to, [&](WritableFile& file) { return file.append(version.bytes); }));
+        printNow(fmt::format("wrote version {} of {} to '{}'", version.info.number, joined(call.servers, ","),
+                             to));
+        return {};
+      });
+}
+
+}  // namespace psd

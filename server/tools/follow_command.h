@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "common/os/env.h"
+#include "common/status/status.h"
+#include "server/tools/daemon_calls.h"
+
+namespace psd {
+
+/// Options of `psd follow`. A value type.
+struct FollowOptions {
+  std::string into;  ///< folder, created if missing
+  std::string hook;  ///< command of a shell, run after each version; empty: none
+  std::chrono::milliseconds hookTimeout{60'000};
+  bool once = false;  ///< end after one version
+};
+
+/// `psd follow`: keeps a file with the newest published version of a daemon: FOLDER/model.safetensors, which
+/// is replaced atomically. Starts with the version in the file, if it is one, and never replaces it by an
+/// older one of the same history. Reconnects for as long as needed. Prints a line for each version. Blocks;
+/// without `once` until an error that a retry cannot mend.
+Status follow(Env& env, const DaemonCall& call, const FollowOptions& options);
+
+/// `psd export --server --version`: writes a published version, 0: the newest, to a file.
+Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to);
+
+}  // namespace psd

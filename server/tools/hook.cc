@@ -1,0 +1,89 @@
+#include "server/tools/hook.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/text/quantity.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{10};
+
+std::vector<std::string> environmentWith(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> all;
+  for (char** each = environ; *each != nullptr; each++) {
+    const std::string entry = *each;
+    if (!added.contains(entry.substr(0, entry.find('=')))) all.push_back(entry);
+  }
+  for (const auto& [name, value] : added) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::vector<char*> pointersTo(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// Starts the command as the leader of its process group; 0 with errno set if it cannot.
+pid_t start(const std::string& command, const std::map<std::string, std::string>& added) {
+  std::vector<std::string> words = {"sh", "-c", command}, environment = environmentWith(added);
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_init(&actions);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  pid_t pid = 0;
+  const int failed = posix_spawn(&pid, "/bin/sh", &actions, &attributes, pointersTo(words).data(),
+                                 pointersTo(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  errno = failed;
+  return failed == 0 ? pid : 0;
+}
+
+}  // namespace
+
+Status runHook(const std::string& command, const std::map<std::string, std::string>& environment,
+               std::chrono::milliseconds timeout) {
+  const pid_t pid = start(command, environment);
+  if (pid == 0) {
+    return {ErrorCode::io, fmt::format("hook '{}': cannot be started: {}", command, std::strerror(errno))};
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  int state = 0;
+  while (::waitpid(pid, &state, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      ::kill(-pid, SIGKILL);
+      ::waitpid(pid, &state, 0);
+      return {ErrorCode::deadlineExceeded, fmt::format("hook '{}': killed after {}", command,
+                                                       durationText(std::chrono::duration<double>(timeout)))};
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  if (WIFSIGNALED(state)) {
+    return {ErrorCode::io, fmt::format("hook '{}': ended by signal {}", command, WTERMSIG(state))};
+  }
+  if (const int status = WEXITSTATUS(state); status != 0) {
+    return {ErrorCode::io, fmt::format("hook '{}': exit status {}", command, status)};
+  }
+  return {};
+}
+
+}  // namespace psd
