@@ -12,6 +12,7 @@
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
+#include "test/support/temp_dir.h"
 #include "trainer/executor/model_location.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/remote/remote_steps.h"
@@ -22,6 +23,7 @@ namespace {
 using testing::joinedTo;
 using testing::LocalExecutor;
 using testing::LocalServer;
+using testing::TempDir;
 using testing::until;
 using Json = nlohmann::ordered_json;
 
@@ -81,6 +83,24 @@ TEST_CASE("A step that never succeeds times out, and is reported, though its for
   REQUIRE(events.size() == 1);
   CHECK(events.front().what == ClientEvent::What::waits);
   CHECK_THAT(events.front().line, Catch::Matchers::Contains("trying again for up to"));
+}
+
+TEST_CASE("With a timeout of 0, a trainer tries once to reach the executor, and once to join") {
+  const std::chrono::milliseconds once(0);
+  TempDir folder;
+  const std::string daemon = "unix://" + folder.file("daemon.sock");
+  LocalExecutor executor(daemon, {{"connect_timeout_ms", 1}});
+  auto steps = RemoteSteps::connect({.executor = executor.address(), .connectTimeout = once});
+  PSD_REQUIRE_OK(steps);
+  const auto joined = (*steps)->join({Rank{0}, 1});
+  REQUIRE_FALSE(joined.ok());  // there is no daemon
+  CHECK(joined.message().find("did not admit") == std::string::npos);
+
+  const auto absent =
+      RemoteSteps::connect({.executor = "unix://" + folder.file("absent.sock"), .connectTimeout = once});
+  REQUIRE_FALSE(absent.ok());
+  CHECK(absent.error().code == ErrorCode::unavailable);
+  CHECK(absent.message().find("in time") == std::string::npos);
 }
 
 TEST_CASE("The model is where its newest move has taken it, in whatever order the moves are reported") {

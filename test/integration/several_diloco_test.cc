@@ -85,7 +85,7 @@ class AtOne {
     auto link = Link::make();
     PSD_REQUIRE_OK(link);
     client_ = std::make_unique<RpcClient>(options_, *std::move(link), lock_);
-    PSD_REQUIRE_OK(client_->connect(std::chrono::seconds(30)));
+    PSD_REQUIRE_OK(client_->connect(ConnectTimeout(std::chrono::seconds(30))));
     auto partitions = partitionModel(kModel, 2);
     PSD_REQUIRE_OK(partitions);
     values_.resize((*partitions)[daemon].count);
@@ -178,7 +178,7 @@ TEST_CASE("a daemon takes no partition of which it cannot tell the fragments") {
     ClientLock lock;
     const ClientLock::Hold hold(lock);
     RpcClient client(options, *std::move(link), lock);
-    PSD_REQUIRE_OK(client.connect(std::chrono::seconds(30)));
+    PSD_REQUIRE_OK(client.connect(ConnectTimeout(std::chrono::seconds(30))));
     const Values values(48);
     return client.join({Rank{0}, 1}, spec, [&] { return std::span<const float>(values); }).message();
   };

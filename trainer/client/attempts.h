@@ -27,10 +27,14 @@ inline std::chrono::milliseconds timeUntil(std::chrono::steady_clock::time_point
   return std::max(remainingUntil(deadline), std::chrono::milliseconds(1));
 }
 
-/// A timeout of ClientOptions::connectTimeout, or that of the only attempt.
-inline std::chrono::milliseconds firstTimeout(std::chrono::milliseconds timeout) {
-  return timeout.count() == 0 ? kAttemptTimeout : timeout;
-}
+/// ClientOptions::connectTimeout, in which 0 means a single attempt. A value type.
+struct ConnectTimeout {
+  explicit ConnectTimeout(std::chrono::milliseconds option)
+      : time(option.count() == 0 ? kAttemptTimeout : option), retries(option.count() != 0) {}
+
+  std::chrono::milliseconds time;  ///< of all attempts together; positive
+  bool retries;
+};
 
 /// isLost() for an attempt to connect, which may also time out.
 inline bool isUnreachable(const Error& error) {

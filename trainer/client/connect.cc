@@ -27,7 +27,7 @@ std::chrono::milliseconds timeTo(Clock::time_point until) {
 }
 
 Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options, ClientLock& lock,
-                                                std::chrono::milliseconds timeout) {
+                                                const ConnectTimeout& timeout) {
   PSD_ASSIGN_OR_RETURN(auto link, Link::make());
   auto client = std::make_unique<RpcClient>(options, std::move(link), lock);
   PSD_RETURN_IF_ERROR(client->connect(timeout));
@@ -53,7 +53,7 @@ Status mayGoThere(const ClientOptions& options, const std::string& before) {
 Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, ClientLock& lock,
                                              const DaemonIdentity& identity, uint32_t index,
                                              Clock::time_point until) {
-  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, timeTo(until)));
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, ConnectTimeout(timeTo(until))));
   const DaemonIdentity& itself = client->identity();
   if (itself.daemons == identity.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
@@ -96,11 +96,12 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
 
 /// Connects to the daemons that serve the model: `options` names one of them, or one from which it has moved.
 /// On return `options` names where the model is.
-Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options, ClientLock& lock) {
-  const auto until = Clock::now() + firstTimeout(options.connectTimeout);
+Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options, ClientLock& lock,
+                                                          const ConnectTimeout& timeout) {
+  const auto until = Clock::now() + timeout.time;
   for (size_t moves = 0;; moves++) {
-    const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
-    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, lock, timeout));
+    PSD_ASSIGN_OR_RETURN(auto client,
+                         connectToOne(options, lock, moves == 0 ? timeout : ConnectTimeout(timeTo(until))));
     const DaemonIdentity& identity = client->identity();
     if (identity.movedTo.empty()) {
       if (identity.daemons.size() > 1) return connectToAll(options, lock, *client, until);
@@ -120,30 +121,32 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
+  const ConnectTimeout timeout(options.connectTimeout);
   ClientOptions own = options;
+  own.connectTimeout = timeout.time;
   if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, also across moves
   ClientOptions here = own;
   const auto lock = std::make_shared<ClientLock>(own.keepWaiting);
-  const auto connect = [&lock](ClientOptions& there) {
+  const auto connect = [&](ClientOptions& there) {
     const ClientLock::Hold hold(*lock);
-    return connectWhereServed(there, *lock);
+    return connectWhereServed(there, *lock, timeout);
   };
   PSD_ASSIGN_OR_RETURN(auto first, connect(here));
   const auto elsewhere = [own, lock = lock.get(),
                           at = std::make_shared<std::vector<std::string>>(here.servers)](
                              const std::vector<std::string>& servers,
-                             std::chrono::milliseconds timeout) -> Result<std::unique_ptr<MovableClient>> {
+                             std::chrono::milliseconds within) -> Result<std::unique_ptr<MovableClient>> {
     ClientOptions there = own;
     there.servers = servers;
-    there.connectTimeout = timeout;
+    there.connectTimeout = within;
     PSD_RETURN_IF_ERROR(mayGoThere(there, own.servers.front()));
     if (there.onMove) lock->callBack([&] { there.onMove(*at, servers); });
-    auto client = connectWhereServed(there, *lock);
+    auto client = connectWhereServed(there, *lock, ConnectTimeout(within));
     if (client.ok()) *at = there.servers;
     return client;
   };
-  return std::unique_ptr<Client>(std::make_unique<MovingClient>(
-      lock, std::move(first), elsewhere, firstTimeout(own.connectTimeout), own.onEvent));
+  return std::unique_ptr<Client>(
+      std::make_unique<MovingClient>(lock, std::move(first), elsewhere, timeout.time, own.onEvent));
 }
 
 }  // namespace psd

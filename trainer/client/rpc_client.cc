@@ -143,7 +143,7 @@ Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
     }
     if (tried >= options_.servers.size()) return observed.error();
     session_.startWithNextServer();
-    PSD_RETURN_IF_ERROR(session_.connect(firstTimeout(options_.connectTimeout)));
+    PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
   }
   return session_.info();
 }
@@ -363,7 +363,7 @@ Result<std::vector<std::string>> RpcClient::ask(
       const ClientLock::Alone alone(lock_);
       PSD_RETURN_IF_ERROR(alone.status());
       session_.startWithNextServer();
-      PSD_RETURN_IF_ERROR(session_.connect(firstTimeout(options_.connectTimeout)));
+      PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
     } else {
       return answer.error();
     }
@@ -417,20 +417,20 @@ Status RpcClient::leave() {
   return options_.resumable ? Status(interruptedError()) : Status();
 }
 
-Status RpcClient::connect(milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + firstTimeout(timeout);
+Status RpcClient::connect(const ConnectTimeout& timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout.time;
   const Clock::time_point longWait = Clock::now() + kLongConnect;
   for (Backoff backoff(session_.incarnation());;) {
     Status status = session_.connect(timeUntil(deadline));
-    if (status.ok() || timeout.count() == 0 || !shouldReconnect(status.error())) return status;
+    if (status.ok() || !timeout.retries || !shouldReconnect(status.error())) return status;
     if (Clock::now() >= longWait) {
       lock_.outside([&] {
-        reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
+        reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout.time), status.message()));
       });
     }
     if (remainingUntil(deadline) == milliseconds(0)) {
-      return {ErrorCode::unavailable,
-              fmt::format("no psd daemon answered within {}: {}", durationText(timeout), status.message())};
+      return {ErrorCode::unavailable, fmt::format("no psd daemon answered within {}: {}",
+                                                  durationText(timeout.time), status.message())};
     }
     if (!lock_.pause(std::min(backoff.next(), remainingUntil(deadline)))) return waitEndedError();
   }

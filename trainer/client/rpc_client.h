@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/client/api/client.h"
+#include "trainer/client/attempts.h"
 #include "trainer/client/calls.h"
 #include "trainer/client/fault_streak.h"
 #include "trainer/client/links.h"
@@ -33,10 +34,11 @@ class RpcClient final : public MovableClient,
                         private Operations,
                         private CallHost {
  public:
+  /// `options.connectTimeout` is positive.
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first, ClientLock& lock);
 
-  /// Connects within `timeout`; retries while no daemon answers.
-  Status connect(std::chrono::milliseconds timeout);
+  /// Connects; retries within `timeout` while no daemon answers.
+  Status connect(const ConnectTimeout& timeout);
   /// Of the daemon that it is connected to.
   const DaemonIdentity& identity() const { return session_.identity(); }
   const std::string& server() const { return session_.server(); }

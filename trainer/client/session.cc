@@ -184,7 +184,7 @@ Status Session::attachOthers(milliseconds timeout) {
   for (const std::string& way : {info_.pullTransport, info_.pushTransport, info_.rowTransport}) {
     if (!way.empty() && way != "rpc") links = 1;
   }
-  timeout = timeout.count() == 0 ? firstTimeout(options_.connectTimeout) : std::min(timeout, kAttemptTimeout);
+  timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
   for (uint32_t i = 1; i < links; i++) {
     PSD_ASSIGN_OR_RETURN(Link* const link, links_.make(i));
     if (Status status = attach(*link, terms, timeout); !status.ok()) {

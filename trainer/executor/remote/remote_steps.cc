@@ -24,36 +24,37 @@ Error interruptedError() { return {ErrorCode::interrupted, "the trainer was inte
 }  // namespace
 
 RemoteSteps::RemoteSteps(RemoteStepsOptions options)
-    : options_(std::move(options)), incarnation_(std::max<uint64_t>(drawId(), 1)) {}
+    : options_(std::move(options)),
+      connectTimeout_(options_.connectTimeout),
+      incarnation_(std::max<uint64_t>(drawId(), 1)) {}
 
 Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions options) {
   std::unique_ptr<RemoteSteps> steps(new RemoteSteps(std::move(options)));
-  PSD_RETURN_IF_ERROR(steps->connectUntil(Clock::now() + steps->options_.connectTimeout));
+  const ConnectTimeout& timeout = steps->connectTimeout_;
+  PSD_RETURN_IF_ERROR(timeout.retries ? steps->connectUntil(Clock::now() + timeout.time)
+                                      : steps->connectOnce(timeout.time));
   return steps;
 }
 
-Result<std::shared_ptr<ExecutorConnection>> RemoteSteps::connectOnce(milliseconds timeout) {
+Status RemoteSteps::connectOnce(milliseconds timeout) {
+  if (interrupted_) return interruptedError();
   PSD_ASSIGN_OR_RETURN(
       auto trainer, ExecutorConnection::connect(options_.executor, timeout, options_.program, options_.tls));
-  return std::shared_ptr<ExecutorConnection>(std::move(trainer));
+  PSD_RETURN_IF_ERROR(checkSameModule(trainer->module()));
+  const std::lock_guard hold(mutex_);
+  if (interrupted_) return interruptedError();  // interrupt() has only seen the previous connection
+  module_ = trainer->module();
+  trainer_ = std::move(trainer);
+  return {};
 }
 
 Status RemoteSteps::connectUntil(Clock::time_point deadline) {
   std::string reason;  // of the last attempt that the deadline did not cut short
   for (Backoff backoff(incarnation_);;) {
-    if (interrupted_) return interruptedError();
-    auto trainer = connectOnce(std::min(timeUntil(deadline), kAttemptTimeout));
-    if (trainer.ok()) {
-      PSD_RETURN_IF_ERROR(checkSameModule((*trainer)->module()));
-      const std::lock_guard hold(mutex_);
-      if (interrupted_) return interruptedError();  // interrupt() has only seen the previous connection
-      module_ = (*trainer)->module();
-      trainer_ = *std::move(trainer);
-      return {};
-    }
-    if (!isUnreachable(trainer.error())) return trainer.error();
+    const Status connected = connectOnce(std::min(timeUntil(deadline), kAttemptTimeout));
+    if (connected.ok() || !isUnreachable(connected.error())) return connected;
     const bool late = remainingUntil(deadline) == milliseconds(0);
-    if (!late || reason.empty()) reason = trainer.message();
+    if (!late || reason.empty()) reason = connected.message();
     if (late) return {ErrorCode::unavailable, fmt::format("no executor answered in time: {}", reason)};
     pause(std::min(backoff.next(), remainingUntil(deadline)));
   }
@@ -104,7 +105,7 @@ Result<RemoteJoin> RemoteSteps::joinOnce() {
 }
 
 Result<RemoteJoin> RemoteSteps::joinFirst() {
-  const auto deadline = Clock::now() + options_.connectTimeout;
+  const auto deadline = Clock::now() + connectTimeout_.time;
   for (Backoff backoff(incarnation_);;) {
     auto joined = joinOnce();
     if (joined.ok()) {
@@ -113,11 +114,12 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
     }
     if (interrupted_) return interruptedError();
     const Error& error = joined.error();
-    if (!isRetryable(error.code) && error.code != ErrorCode::shuttingDown) return error;
+    const bool passing = isRetryable(error.code) || error.code == ErrorCode::shuttingDown;
+    if (!passing || !connectTimeout_.retries) return error;
     if (remainingUntil(deadline) == milliseconds(0)) {
       return Error{error.code,
                    fmt::format("the executor {} did not admit this trainer within {}: {}", options_.executor,
-                               durationText(options_.connectTimeout), error.message)};
+                               durationText(connectTimeout_.time), error.message)};
     }
     reportFaultOnce(ClientEvent::What::broke, error, remainingUntil(deadline));
     pause(std::min(backoff.next(), remainingUntil(deadline)));

@@ -12,6 +12,7 @@
 
 #include "common/status/status.h"
 #include "trainer/client/api/client.h"
+#include "trainer/client/attempts.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/remote/loss_result.h"
 
@@ -21,7 +22,7 @@ struct RemoteStepsOptions {
   std::string executor;  ///< "tcp://host:port", "tls://host:port" or "unix:///path"
   TlsFiles tls;          ///< for an executor at tls://
   std::string program = "psd-trainer";
-  /// How long to keep trying to reach the executor and, during the first join, its daemon.
+  /// How long to keep trying to reach the executor and, during the first join, its daemon; 0: one attempt.
   std::chrono::milliseconds connectTimeout{30'000};
   /// How long to retry when the connection breaks or the executor or its daemon dies or is overloaded; 0: the
   /// first fault is final. Applies to a step as a whole: passes that succeed meanwhile do not extend it.
@@ -72,7 +73,8 @@ class RemoteSteps {
   explicit RemoteSteps(RemoteStepsOptions options);
   /// Connects; retries until `deadline`, with at least one attempt.
   Status connectUntil(Clock::time_point deadline);
-  Result<std::shared_ptr<ExecutorConnection>> connectOnce(std::chrono::milliseconds timeout);
+  /// One attempt to connect.
+  Status connectOnce(std::chrono::milliseconds timeout);
   /// Joins; retries until connectTimeout while the daemon is unreachable or the executor overloaded.
   Result<RemoteJoin> joinFirst();
   /// Joins over the current connection: one attempt.
@@ -103,6 +105,7 @@ class RemoteSteps {
   void report(ClientEvent::What what, const std::string& line) const;
 
   const RemoteStepsOptions options_;
+  const ConnectTimeout connectTimeout_;
   const uint64_t incarnation_;
   RemoteModule module_;
   Membership membership_;

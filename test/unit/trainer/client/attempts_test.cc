@@ -6,6 +6,14 @@ namespace psd::client_attempts_test {
 
 using namespace std::chrono_literals;
 
+TEST_CASE("a timeout of 0 allows one attempt, of the usual length") {
+  const ConnectTimeout once(0ms), given(30s);
+  CHECK(once.time == kAttemptTimeout);
+  CHECK_FALSE(once.retries);
+  CHECK(given.time == 30s);
+  CHECK(given.retries);
+}
+
 TEST_CASE("attempts to reach an absent peer are made at growing intervals, up to a bound") {
   PatientAttempts attempts(1);
   CHECK(attempts.timeout() == 200ms);
