@@ -324,24 +324,21 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
   return worst;
 }
 
-/// ErrorCode::notReady if the end of the daemon would lose its model. Reads little of the status: the daemon
-/// may have another version, and an older one does not tell.
+/// ErrorCode::notReady if stopping the daemon would discard its model. An older daemon does not say.
 Status checkNothingIsLost(const Address& address, const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Json status, statusAt(address, call));
-  const auto loses = status.find("loses_model");
-  if (loses == status.end() || *loses != Json(true)) return {};
-  const auto tables = status.find("tables");
-  if (tables != status.end() && !tables->empty()) {
+  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatusAt(address, call));
+  if (!status.losesModel) return {};
+  if (!status.tables.empty()) {
     return {ErrorCode::notReady,
-            fmt::format(
-                "{}: the end would lose the rows of the model's tables, which only `durability` keeps, and "
-                "that is none; stop with --discard, or give `durability` when the daemon starts",
-                address.toString())};
+            fmt::format("{}: stopping would discard the rows of the model's tables, which only `durability` "
+                        "keeps, and that is none; stop with --discard, or give `durability` when the daemon "
+                        "starts",
+                        address.toString())};
   }
   return {ErrorCode::notReady,
           fmt::format(
-              "{}: the end would lose the model: `durability` is none and `save` is empty; save it with 'psd "
-              "export --server {} FILE', or stop with --discard",
+              "{}: stopping would discard the model: `durability` is none and `save` is empty; save it with "
+              "'psd export --server {} FILE', or stop with --discard",
               address.toString(), joined(call.servers, ","))};
 }
 

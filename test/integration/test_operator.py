@@ -85,11 +85,11 @@ class Operator(processes.ProcessTest):
         self.assert_ends(whole)
         self.assertIn("has stopped", whole.out)
 
-    def test_a_stop_that_would_lose_the_model_is_refused(self):
+    def test_a_stop_that_would_discard_the_model_is_refused(self):
         daemon = self.daemon()
         self.assert_ends(self.train(daemon.address, steps=2))
         stop = self.start_psd("stop", "--server", daemon.address)
-        self.assert_fails(stop, "the end would lose the model: `durability` is none and `save` is empty",
+        self.assert_fails(stop, "stopping would discard the model: `durability` is none and `save` is empty",
                           f"psd export --server {daemon.address} FILE", "--discard")
         self.assertEqual(stop.wait(), 1)
         self.assertTrue(daemon.runs())
@@ -105,7 +105,7 @@ class Operator(processes.ProcessTest):
         daemons = [self.daemon("--index", str(index), listen=(addresses[index],), policy="locked", daemons=addresses,
                                **({"save": str(self.folder / "part.safetensors")} if index == 1 else {})) for index in range(2)]
         self.assert_ends(self.train(addresses[0], steps=2))
-        self.assert_fails(self.start_psd("stop", "--server", addresses[1]), f"{addresses[0]}: the end would lose the model")
+        self.assert_fails(self.start_psd("stop", "--server", addresses[1]), f"{addresses[0]}: stopping would discard the model")
         self.assertTrue(all(daemon.runs() for daemon in daemons))
         self.assert_ends(self.start_psd("stop", "--discard", "--server", addresses[1]))
         for daemon in daemons:

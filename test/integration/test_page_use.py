@@ -373,7 +373,7 @@ class UseTest(PageTest):
             self.assertEqual(driver.execute_script(FAINT_TEXTS), [], scheme)
             driver.find_element(By.CSS_SELECTOR, "[data-action=stop]").click()
             until("it asks", lambda: self.dialog_open(driver))
-            self.assertIn("The model is lost", self.text(driver, "dialog-warning"))
+            self.assertIn("Stopping discards the model", self.text(driver, "dialog-warning"))
             red, green, blue = (int(part) for part in driver.find_element(By.ID, "dialog-yes").value_of_css_property("background-color")
                                 .split("(")[1].rstrip(")").split(",")[:3])
             self.assertGreater(red, 1.4 * max(green, blue), "Stop is red")

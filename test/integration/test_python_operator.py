@@ -55,7 +55,7 @@ class PythonOperator(line_clients.LineTest):
         stop = subprocess.run([processes.PSD, "stop", "--server", daemon.address], capture_output=True, text=True, check=False,
                               timeout=processes.WAIT_S)
         self.assertEqual(stop.returncode, 1)
-        self.assertIn("the end would lose the rows of the model's tables", stop.stderr)
+        self.assertIn("stopping would discard the rows of the model's tables", stop.stderr)
         client.push(model.zeros())  # it has not ended
 
     def test_threads_ask_at_once(self):

@@ -166,7 +166,7 @@ const asks = {
                        text: "Training continues while it is written." }),
   stop: () => ({ title: "Stop the daemon?", yes: "Stop", danger: true, text: "The run ends for all trainers.",
                  warning: state.status.loses_model
-                   ? "The model is lost, or rows of its tables, which save does not write: durability.type is none." : "" }),
+                   ? "Stopping discards the model, or rows of its tables, which save does not write: durability.type is none." : "" }),
 };
 
 for (const button of document.querySelectorAll("[data-action]")) {
