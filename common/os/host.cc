@@ -62,12 +62,16 @@ ProcessUse processUse() {
   return use;
 }
 
-uint64_t openDescriptors() {
+std::optional<uint64_t> openDescriptorsOf(uint32_t pid) {
   std::error_code error;
   uint64_t count = 0;
-  std::filesystem::directory_iterator each("/proc/self/fd", error);
+  std::filesystem::directory_iterator each("/proc/" + std::to_string(pid) + "/fd", error);
   for (; !error && each != std::filesystem::directory_iterator(); each.increment(error)) count++;
-  return error ? 0 : count - 1;  // without that of the iterator
+  if (error) return {};
+  const bool itself = pid == static_cast<uint32_t>(getpid());
+  return itself ? count - 1 : count;  // without that of the iterator
 }
+
+uint64_t openDescriptors() { return openDescriptorsOf(static_cast<uint32_t>(getpid())).value_or(0); }
 
 }  // namespace psd

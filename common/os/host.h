@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace psd {
@@ -19,7 +20,10 @@ struct ProcessUse {
 };
 ProcessUse processUse();
 
-/// The number of open descriptors, counted one by one; 0 if unknown.
+/// The number of open descriptors of a process of this machine, counted one by one; nothing if its folder in
+/// /proc cannot be read, as another user's.
+std::optional<uint64_t> openDescriptorsOf(uint32_t pid);
+/// Those of this process; 0 if unknown.
 uint64_t openDescriptors();
 
 }  // namespace psd

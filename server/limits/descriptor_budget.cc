@@ -1,11 +1,10 @@
 #include "server/limits/descriptor_budget.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include <sys/resource.h>
 
+#include "common/os/host.h"
 #include "server/limits/operator_reserve.h"
 
 namespace psd {
@@ -19,16 +18,6 @@ constexpr uint64_t kPerUnixAddress = 1;
 // for the status, a connection accepted to be refused; and the same number again.
 constexpr uint64_t kOwnWork = 32;
 constexpr uint64_t kOpenAtLeast = 3;  // standard input, output and error
-
-uint64_t openDescriptors() {
-  std::error_code error;
-  uint64_t open = 0;
-  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
-       each.increment(error)) {
-    open++;
-  }
-  return std::max(open, kOpenAtLeast);
-}
 
 }  // namespace
 
@@ -78,7 +67,8 @@ DescriptorBudget divideDescriptors(const DaemonConfig& config, uint64_t limit, u
 DescriptorBudget ownDescriptors(const DaemonConfig& config) {
   rlimit limit{};
   const bool bounded = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return divideDescriptors(config, bounded ? limit.rlim_cur : UINT64_MAX, openDescriptors());
+  return divideDescriptors(config, bounded ? limit.rlim_cur : UINT64_MAX,
+                           std::max(openDescriptors(), kOpenAtLeast));
 }
 
 }  // namespace psd

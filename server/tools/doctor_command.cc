@@ -1,13 +1,11 @@
 #include "server/tools/doctor_command.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -50,26 +48,15 @@ Status print(const std::vector<Finding>& findings, bool json) {
   return {ErrorCode::notReady, fmt::format("{} of {} failed", failed, countText(findings.size(), "check"))};
 }
 
-/// The number of entries of a folder; nothing if it cannot be read.
-std::optional<uint64_t> entriesOf(const std::string& folder) {
-  uint64_t entries = 0;
-  std::error_code error;
-  const std::filesystem::directory_iterator end;
-  for (std::filesystem::directory_iterator at(folder, error); !error && at != end; at.increment(error))
-    entries++;
-  return error ? std::nullopt : std::optional(entries);
-}
-
 /// The soft limit and the number of open descriptors of a process of this machine.
 Finding checkProcess(uint32_t pid) {
-  const std::string folder = fmt::format("/proc/{}", pid);
-  std::ifstream file(folder + "/limits");
+  std::ifstream file(fmt::format("/proc/{}/limits", pid));
   std::string line, limit;
   while (limit.empty() && std::getline(file, line)) {
     constexpr std::string_view kName = "Max open files";
     if (line.starts_with(kName)) std::istringstream(line.substr(kName.size())) >> limit;
   }
-  const std::optional<uint64_t> open = entriesOf(folder + "/fd");
+  const std::optional<uint64_t> open = openDescriptorsOf(pid);
   if (!open || limit.empty()) return {"descriptors", Outcome::skip, "the process is another user's"};
   const std::string text = fmt::format("{} of {} open", *open, limit);
   const auto most = toNumber<uint64_t>(limit);  // nothing of "unlimited"
@@ -94,8 +81,10 @@ Finding checkSaving(const DurabilityStatus& durability) {
 
 std::vector<Finding> findingsOf(const DaemonStatus& status) {
   std::vector<Finding> all = {checkState(status), checkSaving(status.durability)};
-  for (const DiskStatus& disk : status.disks)
-    all.push_back(checkRoom("disk of " + disk.path, {disk.freeBytes, disk.sizeBytes}));
+  for (const DiskStatus& disk : status.disks) {
+    const DiskKey key = disk.path == status.durability.path ? DiskKey::durability : DiskKey::save;
+    all.push_back(checkRoom("disk of " + disk.path, {disk.freeBytes, disk.sizeBytes}, key));
+  }
   if (status.replicaSet) {
     const ReplicaSetStatus& group = *status.replicaSet;
     all.push_back(group.engine.empty() ? Finding{"etcd", Outcome::ok, "answers"}

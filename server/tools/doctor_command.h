@@ -12,7 +12,8 @@ namespace psd {
 /// Before a run: whether this machine suits the configuration.
 Status examineHost(Env& env, const LoadedConfig& loaded, bool json);
 
-/// A running daemon, as its status shows it; on its own machine also the limits of its process and its disk.
+/// A running daemon, as its status shows it, with the room on the disks of `durability.path` and `save`; on
+/// the daemon's machine also its process's open descriptors.
 Status examineDaemon(const DaemonCall& call, bool json);
 
 }  // namespace psd

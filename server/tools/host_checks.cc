@@ -189,7 +189,7 @@ std::string existing(const std::string& folder) {
 }
 
 /// Room and speed of the disk of a folder; `name` is the key that names the folder.
-Finding checkDisk(const std::string& name, const std::string& folder) {
+Finding checkDisk(const std::string& name, const std::string& folder, DiskKey key) {
   constexpr double kSlow = 50e6;
   const std::string at = existing(folder);
   const std::optional<double> speed = bytesPerSecond(at);
@@ -198,27 +198,29 @@ Finding checkDisk(const std::string& name, const std::string& folder) {
         name, Outcome::fail,
         fmt::format("{}: {}; free space there, or grant psd's user write access", at, std::strerror(errno))};
   }
-  Finding room = checkRoom(name, diskRoom(at).value_or(DiskRoom()));
+  Finding room = checkRoom(name, diskRoom(at).value_or(DiskRoom()), key);
   room.text = fmt::format("{}/s with sync, {}", bytesText(static_cast<uint64_t>(*speed)), room.text);
   if (room.outcome != Outcome::ok || *speed >= kSlow) return room;
   return {name, Outcome::warn, room.text + "; checkpoints and pushes with a log wait for this disk"};
 }
 
-/// Whether no other daemon has the folder, and its disk.
+/// Whether no other daemon has locked the folder, and its disk's room and speed.
 void checkFolder(Env& env, const std::string& folder, std::vector<Finding>& all) {
   std::error_code ignored;
   if (fs::exists(folder + "/lock", ignored)) {
     all.push_back(checkStart("lock", LockedFolder::take(env, folder).status()));
   }
-  all.push_back(checkDisk("durability.path", folder));
+  all.push_back(checkDisk("durability.path", folder, DiskKey::durability));
 }
 
 }  // namespace
 
-Finding checkRoom(const std::string& name, const DiskRoom& room) {
+Finding checkRoom(const std::string& name, const DiskRoom& room, DiskKey key) {
   const std::string text = fmt::format("{} free of {}", bytesText(room.free), bytesText(room.size));
   if (room.free >= kGiB) return {name, Outcome::ok, text};
-  return {name, Outcome::warn, text + "; make room, or lower durability.keep"};
+  const char* const other =
+      key == DiskKey::durability ? "lower durability.keep" : "name a file on another disk in `save`";
+  return {name, Outcome::warn, fmt::format("{}; free space there, or {}", text, other)};
 }
 
 std::vector<Finding> checkHost(Env& env, const DaemonConfig& config) {
@@ -245,8 +247,7 @@ std::vector<Finding> checkHost(Env& env, const DaemonConfig& config) {
   }
   if (config.durability.enabled()) checkFolder(env, config.durability.path, all);
   if (!config.save.empty()) {
-    const std::string folder = fs::path(config.save).parent_path();
-    all.push_back(checkDisk("save", folder.empty() ? "." : folder));
+    all.push_back(checkDisk("save", folderOf(config.save), DiskKey::save));
   }
   return all;
 }

@@ -23,7 +23,10 @@ struct Finding {
 /// Blocks.
 std::vector<Finding> checkHost(Env& env, const DaemonConfig& config);
 
+/// The key of the configuration by which the daemon writes to a disk.
+enum class DiskKey { durability, save };
+
 /// Whether a file system has enough room; `name` says which it is.
-Finding checkRoom(const std::string& name, const DiskRoom& room);
+Finding checkRoom(const std::string& name, const DiskRoom& room, DiskKey key);
 
 }  // namespace psd
