@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -16,9 +17,6 @@
 
 namespace psd {
 namespace {
-
-constexpr std::string_view kSortKeys[] = {"rank",      "step",   "samples", "loss",
-                                          "staleness", "pulled", "pushed",  "seen"};
 
 std::string byteRateText(double perSecond) { return bytesText(static_cast<uint64_t>(perSecond)) + "/s"; }
 
@@ -44,15 +42,24 @@ struct TopRow {
   }
 };
 
-/// What a key of TopView::sort orders by, largest first; ties, and all with "rank", by rank.
-double sortValue(const TopRow& row, std::string_view key) {
-  if (key == "step") return static_cast<double>(row.trainer->step);
-  if (key == "samples") return row.samples;
-  if (key == "loss") return row.loss();
-  if (key == "staleness") return static_cast<double>(row.trainer->staleness);
-  if (key == "pulled") return row.pulled;
-  if (key == "pushed") return row.pushed;
-  return key == "seen" ? row.trainer->lastSeenSeconds : 0;
+/// A key of TopView::sort, and what it orders by: largest first, ties by rank.
+struct SortKey {
+  std::string_view name;
+  double (*value)(const TopRow& row);
+};
+constexpr SortKey kSortKeys[] = {
+    {"rank", [](const TopRow&) { return 0.0; }},
+    {"step", [](const TopRow& row) { return static_cast<double>(row.trainer->step); }},
+    {"samples", [](const TopRow& row) { return row.samples; }},
+    {"loss", [](const TopRow& row) { return row.loss(); }},
+    {"staleness", [](const TopRow& row) { return static_cast<double>(row.trainer->staleness); }},
+    {"pulled", [](const TopRow& row) { return row.pulled; }},
+    {"pushed", [](const TopRow& row) { return row.pushed; }},
+    {"seen", [](const TopRow& row) { return row.trainer->lastSeenSeconds; }}};
+
+const SortKey& sortKeyNamed(std::string_view name) {
+  const auto* const found = std::ranges::find(kSortKeys, name, &SortKey::name);
+  return found == std::end(kSortKeys) ? kSortKeys[0] : *found;
 }
 
 std::vector<TopRow> topRows(const DaemonStatus& before, const DaemonStatus& now, double seconds,
@@ -67,8 +74,8 @@ std::vector<TopRow> topRows(const DaemonStatus& before, const DaemonStatus& now,
     row.pulled = rateOf(old->pulledBytes, each.pulledBytes, seconds);
     row.pushed = rateOf(old->pushedBytes, each.pushedBytes, seconds);
   }
-  std::ranges::sort(rows, [sort](const TopRow& one, const TopRow& other) {
-    const double a = sortValue(one, sort), b = sortValue(other, sort);
+  std::ranges::sort(rows, [&key = sortKeyNamed(sort)](const TopRow& one, const TopRow& other) {
+    const double a = key.value(one), b = key.value(other);
     return a > b || (!(b > a) && one.trainer->rank < other.trainer->rank);
   });
   return rows;
@@ -140,7 +147,11 @@ std::string cutLines(const std::string& text, size_t columns) {
 
 }  // namespace
 
-std::span<const std::string_view> topSortKeys() { return kSortKeys; }
+std::vector<std::string_view> topSortKeys() {
+  std::vector<std::string_view> names;
+  for (const SortKey& key : kSortKeys) names.push_back(key.name);
+  return names;
+}
 
 std::string topTable(const DaemonStatus& before, const DaemonStatus& now, const TopView& view) {
   const bool same =

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/status/daemon_status.h"
 
@@ -19,7 +19,7 @@ struct TopView {
   size_t columns = SIZE_MAX;
 };
 
-std::span<const std::string_view> topSortKeys();
+std::vector<std::string_view> topSortKeys();
 
 /// A human-readable view of a daemon's activity between two readings: rates, trainers, waits. `before` may
 /// come from another daemon or be empty (uptimeSeconds 0); rates are then since the start.

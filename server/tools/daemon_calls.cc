@@ -161,4 +161,9 @@ Result<Json> statusOf(const DaemonCall& call) {
   return statusAt(address, call);
 }
 
+Result<DaemonStatus> readStatusOf(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
+  return readStatus(document, "the status of " + joined(call.servers, ","));
+}
+
 }  // namespace psd

@@ -59,7 +59,9 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
 /// The outcome of a call, with what to do if nothing listens at any of the addresses. Blocks.
 Status withAdvice(Status outcome, const DaemonCall& call);
 
-/// The status document; of a daemon with a standby, the primary's if it answers.
+/// The status; of a daemon with a standby, the primary's if it answers: the document, of any version of psd,
+/// and as read by this one.
 Result<nlohmann::ordered_json> statusOf(const DaemonCall& call);
+Result<DaemonStatus> readStatusOf(const DaemonCall& call);
 
 }  // namespace psd

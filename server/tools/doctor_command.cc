@@ -15,7 +15,6 @@
 #include "common/os/host.h"
 #include "common/text/number.h"
 #include "common/text/text.h"
-#include "server/status/status_json.h"
 #include "server/status/table_text.h"
 #include "server/tools/host_checks.h"
 
@@ -112,10 +111,7 @@ Status examineDaemon(const DaemonCall& call, bool json) {
   std::vector<Finding> all;
   for (const DaemonCall& daemon : daemons) {
     const std::string name = joined(daemon.servers, ",");
-    const auto status = [&]() -> Result<DaemonStatus> {
-      PSD_ASSIGN_OR_RETURN(const auto document, statusOf(daemon));
-      return readStatus(document, "the status of " + name);
-    }();
+    const Result<DaemonStatus> status = readStatusOf(daemon);
     if (!status.ok()) {
       if (daemons.size() == 1) return status.status();
       all.push_back({name, Outcome::fail, status.message() + "; start that daemon"});

@@ -25,11 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Result<DaemonStatus> statusNow(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
-  return readStatus(document, "the status of " + joined(call.servers, ","));
-}
-
 /// Prints the documents of all daemons, and the errors of those that do not answer.
 Status printStatusJson(const std::vector<DaemonCall>& daemons) {
   if (daemons.size() == 1) {
@@ -58,7 +53,7 @@ Status printStatus(const DaemonCall& call, bool json, bool here) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, daemonsOf(call, here));
   if (json) return printStatusJson(daemons);
   std::vector<Result<DaemonStatus>> statuses;
-  for (const DaemonCall& daemon : daemons) statuses.push_back(statusNow(daemon));
+  for (const DaemonCall& daemon : daemons) statuses.push_back(readStatusOf(daemon));
   if (daemons.size() == 1 && !statuses.front().ok()) return statuses.front().status();
   if (const std::string overview = here ? "" : replicaSetsOverview(call.servers, daemons, statuses);
       !overview.empty())

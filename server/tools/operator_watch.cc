@@ -27,32 +27,21 @@ namespace {
 constexpr std::chrono::seconds kWatchEvery{1};
 constexpr size_t kEventBytesMax = 2000;
 
-/// Room for the text about one daemon. A value type.
-struct Room {
-  size_t rows = 0;            ///< 0: no limit
-  size_t columns = SIZE_MAX;  ///< no limit
-};
-
-/// The part of the terminal at standard output for each of `daemons` daemons, in equal parts.
-Room roomOnTerminal(size_t daemons) {
+/// A view in the part of the terminal at standard output for each of `daemons` daemons, in equal parts.
+TopView viewOnTerminal(size_t daemons) {
   winsize size{};
   ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-  Room room;
-  if (size.ws_col > 0) room.columns = size.ws_col;
-  if (size.ws_row == 0) return room;
+  TopView view;
+  if (size.ws_col > 0) view.columns = size.ws_col;
+  if (size.ws_row == 0) return view;
   // Of one daemon without the line of the cursor, of several without a title and an empty line each.
   const size_t others = daemons > 1 ? 2 * daemons : 1;
-  room.rows = std::max<size_t>(1, (size.ws_row - std::min<size_t>(size.ws_row, others)) / daemons);
-  return room;
+  view.rows = std::max<size_t>(1, (size.ws_row - std::min<size_t>(size.ws_row, others)) / daemons);
+  return view;
 }
 
-/// The readings of a daemon to show. A value type.
-struct Shown {
-  const DaemonStatus& before;
-  const DaemonStatus& now;
-  Room room;
-};
-using Show = std::function<std::string(const Shown&)>;
+/// The text about a daemon between two readings, within the rows and columns of a view.
+using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now, TopView view)>;
 
 /// The previous and current status of daemons. Owned by one thread.
 class Watch {
@@ -62,13 +51,13 @@ class Watch {
 
   /// The text of one refresh; an Error if no daemon answers.
   Result<std::string> refresh(bool terminal) {
-    const Room room = terminal ? roomOnTerminal(daemons_.size()) : Room();
+    const TopView view = terminal ? viewOnTerminal(daemons_.size()) : TopView();
     std::string text;
     Status why;
     size_t answers = 0;
     for (size_t i = 0; i < daemons_.size(); i++) {
       if (i > 0) text += "\n";
-      Result<DaemonStatus> now = statusNow(daemons_[i]);
+      Result<DaemonStatus> now = readStatusOf(daemons_[i]);
       if (daemons_.size() > 1) {
         text += fmt::format("daemon {} of {}: {}\n", i, daemons_.size(),
                             now.ok() ? joined(daemons_[i].servers, ",") : now.message());
@@ -78,7 +67,7 @@ class Watch {
         continue;
       }
       answers++;
-      text += show_({before_[i], *now, room});
+      text += show_(before_[i], *now, view);
       before_[i] = *std::move(now);
     }
     if (answers == 0) return why.error();
@@ -89,11 +78,6 @@ class Watch {
   const Status& missing() const { return missing_; }
 
  private:
-  static Result<DaemonStatus> statusNow(const DaemonCall& daemon) {
-    PSD_ASSIGN_OR_RETURN(const auto document, statusOf(daemon));
-    return readStatus(document, "the status of " + joined(daemon.servers, ","));
-  }
-
   const std::vector<DaemonCall> daemons_;
   const Show show_;
   std::vector<DaemonStatus> before_;
@@ -232,14 +216,16 @@ Status watchTop(const DaemonCall& call, const WatchOptions& options) {
     return {ErrorCode::invalidArgument,
             "--sort: '" + printable(options.sort) + "' is not a key; expected one of " + joined(keys, ", ")};
   }
-  return watchDaemons(call, options, [&](const Shown& shown) {
-    return topTable(shown.before, shown.now,
-                    {.sort = options.sort, .rows = shown.room.rows, .columns = shown.room.columns});
+  return watchDaemons(call, options, [&](const DaemonStatus& before, const DaemonStatus& now, TopView view) {
+    view.sort = options.sort;
+    return topTable(before, now, view);
   });
 }
 
 Status watchStatus(const DaemonCall& call, const WatchOptions& options) {
-  return watchDaemons(call, options, [](const Shown& shown) { return statusTable(shown.now); });
+  return watchDaemons(call, options, [](const DaemonStatus&, const DaemonStatus& now, const TopView&) {
+    return statusTable(now);
+  });
 }
 
 Status printEvents(const DaemonCall& call, const EventsOptions& wanted) {

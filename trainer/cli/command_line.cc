@@ -523,17 +523,17 @@ struct Commands {
   CLI::App *train, *eval, *simulate, *bridge, *bench;
 
   Commands(CLI::App& app, RawFlags& flags)
-      : train(app.add_subcommand("train", "pull, compute gradients, push, until done")),
-        eval(app.add_subcommand("eval", "score the daemon's model, once or while others train it")),
+      : train(app.add_subcommand("train", "Pull, compute gradients, push, until done")),
+        eval(app.add_subcommand("eval", "Score the daemon's model, once or while others train it")),
         simulate(app.add_subcommand(
-            "simulate", "train with many virtual trainers in this process, in a deterministic order")),
+            "simulate", "Train with many virtual trainers in this process, in a deterministic order")),
         bridge(app.add_subcommand(
             "bridge",
-            "average this machine's daemon with those of other machines, through a daemon with a policy of "
+            "Average this machine's daemon with those of other machines, through a daemon with a policy of "
             "local steps")),
         bench(app.add_subcommand(
             "bench",
-            "measure a running daemon that holds no other model; restart the daemon afterwards to train")) {
+            "Measure a running daemon that holds no other model; restart the daemon afterwards to train")) {
     addCommonFlags(*train, flags);
     addTrainFlags(*train, flags);
     addMachineFlags(*train, flags);
