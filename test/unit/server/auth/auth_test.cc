@@ -1,3 +1,4 @@
+#include <chrono>
 #include <future>
 
 #include <sys/stat.h>
@@ -183,6 +184,7 @@ TEST_CASE("Auth: removing tokens leaves the other lines as they are") {
   CHECK(*removeTokens(folder.path, "pool") == 2);
   CHECK(testing::readFile(folder.path) == before + after);
   CHECK(*removeTokens(folder.path, "pool") == 0);
+  CHECK_FALSE(removeTokens(folder.dir.file("none"), "pool").ok());
   PSD_REQUIRE_OK(readTokenFile(folder.path));  // its mode is still that of a file with secrets
 }
 
@@ -198,9 +200,12 @@ TEST_CASE("Auth: of tokens that are added and removed at once none is lost, and 
   auto first = std::async(std::launch::async, add, "first");
   auto other = std::async(std::launch::async, add, "other");
   size_t removed = 0;
-  while (removed < kEach) removed += *removeTokens(folder.path, "other");
+  const auto remove = [&] { removed += removeTokens(folder.path, "other").value(); };
+  while (other.wait_for(std::chrono::seconds(0)) != std::future_status::ready) remove();
   CHECK(first.get());
   CHECK(other.get());
+  remove();
+  CHECK(removed == kEach);
   const auto kept = readTokenFile(folder.path);
   PSD_REQUIRE_OK(kept);
   CHECK(kept->size() == kEach);
