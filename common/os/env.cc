@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/os/write_whole.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -57,13 +58,8 @@ class PosixWritableFile final : public WritableFile {
     if (fd_ >= 0) ::close(fd_);
   }
   Status append(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return systemError(path_, "cannot write");
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
-    return {};
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return writeWhole(fd_, text) ? Status() : Status(systemError(path_, "cannot write"));
   }
   Status sync() override {
     return ::fdatasync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync"));

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/os/env.h"
 #include "common/os/socket.h"
 #include "common/os/write_whole.h"
 
@@ -53,18 +54,14 @@ Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
                       info.st_mode & 07777, path)};
 }
 
-}  // namespace
-
-Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
-                                    bool orPipe) {
-  // O_NONBLOCK: do not wait for the writer of a pipe.
-  const OwnFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | (orPipe ? 0 : O_NONBLOCK)));
-  if (file.get() < 0) return fileError(path, "cannot be read");
-  PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path, orPipe));
+/// Reads the open file to its end.
+Result<std::string> readOpen(int fd, const std::string& path, uint64_t bytesMax, std::string_view what,
+                             bool orPipe) {
+  PSD_RETURN_IF_ERROR(checkOnlyOwners(fd, path, orPipe));
   std::string text;
   char piece[4096];
   for (;;) {
-    const ssize_t got = read(file.get(), piece, sizeof piece);
+    const ssize_t got = read(fd, piece, sizeof piece);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fileError(path, "cannot be read");
     if (got == 0) return text;
@@ -76,13 +73,12 @@ Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, 
   }
 }
 
-namespace {
-
 /// Opens the file at the path, and waits while another holds its lock.
-Result<OwnFd> openLocked(const std::string& path) {
+Result<OwnFd> openLocked(const std::string& path, IfMissing ifMissing) {
+  const int create = ifMissing == IfMissing::create ? O_CREAT : 0;
   for (;;) {
-    OwnFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
-    if (file.get() < 0) return fileError(path, "cannot be written");
+    OwnFd file(open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
+    if (file.get() < 0) return fileError(path, "cannot be opened for writing");
     struct stat locked {
     }, present{};
     if (flock(file.get(), LOCK_EX) != 0 || fstat(file.get(), &locked) != 0) {
@@ -111,23 +107,32 @@ bool replaceFile(const std::string& path, int old, std::string_view text) {
     errno = why;
     return false;
   }
-  const OwnFd folder(open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const OwnFd folder(open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder.get() >= 0 && fsync(folder.get()) == 0;
 }
 
 }  // namespace
 
-Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
+Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
+                                    bool orPipe) {
+  // O_NONBLOCK: do not wait for the writer of a pipe.
+  const OwnFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | (orPipe ? 0 : O_NONBLOCK)));
+  if (file.get() < 0) return fileError(path, "cannot be read");
+  return readOpen(file.get(), path, bytesMax, what, orPipe);
+}
+
+Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what, IfMissing ifMissing,
                        const std::function<Status(std::string& text)>& edit) {
-  PSD_ASSIGN_OR_RETURN(const OwnFd lock, openLocked(path));
-  PSD_ASSIGN_OR_RETURN(const std::string before, readPrivateText(path, bytesMax, what, /*orPipe=*/false));
+  PSD_ASSIGN_OR_RETURN(const OwnFd file, openLocked(path, ifMissing));
+  PSD_ASSIGN_OR_RETURN(const std::string before,
+                       readOpen(file.get(), path, bytesMax, what, /*orPipe=*/false));
   std::string after = before;
   PSD_RETURN_IF_ERROR(edit(after));
   if (after == before) return {};
   std::error_code error;
   const std::string target = fs::canonical(path, error);  // a link to it stays
   if (error) return {ErrorCode::io, path + ": cannot be inspected: " + error.message()};
-  return replaceFile(target, lock.get(), after) ? Status() : fileError(path, "cannot be replaced");
+  return replaceFile(target, file.get(), after) ? Status() : fileError(path, "cannot be replaced");
 }
 
 }  // namespace psd

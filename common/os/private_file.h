@@ -16,9 +16,12 @@ namespace psd {
 Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
                                     bool orPipe);
 
+/// What to do with a file that does not exist: create it, accessible to its owner only.
+enum class IfMissing { create, fail };
+
 /// Replaces the text of such a file by what `edit` makes of it, at once and on disk; its owner and mode stay.
-/// A missing file is created, accessible to its owner only. Waits while another process edits the file.
-Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
+/// Waits while another process edits the file.
+Status editPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what, IfMissing ifMissing,
                        const std::function<Status(std::string& text)>& edit);
 
 }  // namespace psd

@@ -84,9 +84,10 @@ Status checkTokenName(std::string_view name) {
                       printable(name, 80), kNameBytesMax)};
 }
 
-Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const std::string text,
-                       readPrivateText(path, kFileBytesMax, kFileKind, /*orPipe=*/false));
+namespace {
+
+/// Reads the text of the token file at `path`.
+Result<std::vector<KnownToken>> tokensIn(const std::string& text, const std::string& path) {
   std::vector<KnownToken> tokens;
   std::map<std::string, Role> roles;
   std::string_view rest = text;
@@ -112,9 +113,17 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
   return tokens;
 }
 
+}  // namespace
+
+Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text,
+                       readPrivateText(path, kFileBytesMax, kFileKind, /*orPipe=*/false));
+  return tokensIn(text, path);
+}
+
 Status addToken(const std::string& path, const KnownToken& token) {
-  return editPrivateText(path, kFileBytesMax, kFileKind, [&](std::string& text) -> Status {
-    PSD_ASSIGN_OR_RETURN(const auto known, readTokenFile(path));
+  const auto add = [&](std::string& text) -> Status {
+    PSD_ASSIGN_OR_RETURN(const auto known, tokensIn(text, path));
     if (known.size() >= kTokensMax) {
       return {ErrorCode::invalidArgument,
               fmt::format("{}: has {} tokens already, which is the maximum; remove a line first", path,
@@ -129,13 +138,14 @@ Status addToken(const std::string& path, const KnownToken& token) {
     if (!text.empty() && text.back() != '\n') text += '\n';
     text += token.line() + "\n";
     return {};
-  });
+  };
+  return editPrivateText(path, kFileBytesMax, kFileKind, IfMissing::create, add);
 }
 
 Result<size_t> removeTokens(const std::string& path, std::string_view name) {
-  PSD_RETURN_IF_ERROR(readTokenFile(path).status());  // a missing file is not created
   size_t removed = 0;
-  PSD_RETURN_IF_ERROR(editPrivateText(path, kFileBytesMax, kFileKind, [&](std::string& text) -> Status {
+  const auto remove = [&](std::string& text) -> Status {
+    PSD_RETURN_IF_ERROR(tokensIn(text, path).status());
     std::string kept;
     for (std::string_view rest = text; !rest.empty();) {
       const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
@@ -147,7 +157,8 @@ Result<size_t> removeTokens(const std::string& path, std::string_view name) {
     }
     text = std::move(kept);
     return {};
-  }));
+  };
+  PSD_RETURN_IF_ERROR(editPrivateText(path, kFileBytesMax, kFileKind, IfMissing::fail, remove));
   return removed;
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("an edit of a secret file keeps its mode and a link to it, and creates
   const std::string path = makeFile(dir.file("tokens"), 0600), link = dir.file("link");
   std::filesystem::create_symlink(path, link);
   const auto edit = [](const std::string& file) {
-    return editPrivateText(file, 1024, "a test's file", [](std::string& text) {
+    return editPrivateText(file, 1024, "a test's file", IfMissing::create, [](std::string& text) {
       text += "+";
       return Status();
     });
@@ -66,11 +66,16 @@ TEST_CASE("an edit of a secret file keeps its mode and a link to it, and creates
   CHECK(std::filesystem::is_symlink(link));
   PSD_REQUIRE_OK(readIt(path));
   PSD_REQUIRE_OK(readIt(dir.file("new")));
-  const Status refused = editPrivateText(path, 1024, "a test's file", [](std::string& text) {
+  const Status refused = editPrivateText(path, 1024, "a test's file", IfMissing::fail, [](std::string& text) {
     text = "lost";
     return Status(ErrorCode::invalidArgument, "no");
   });
   CHECK(refused.message() == "no");
+  const std::string none = dir.file("none");
+  const Status missing =
+      editPrivateText(none, 1024, "a test's file", IfMissing::fail, [](std::string&) { return Status(); });
+  CHECK(missing.message() == none + ": cannot be opened for writing: No such file or directory");
+  CHECK_FALSE(std::filesystem::exists(none));
   CHECK(testing::readFile(path) == "secret+");
 }
 
