@@ -118,7 +118,7 @@ void ConfigReader::number(const Key& key, double& value, NumberRange range, cons
 void ConfigReader::number(const Key& key, std::optional<double>& value, NumberRange range) {
   if (has(key.name)) {
     value = in_->number(key.name, value.value_or(0), range);
-    in_->hasNoDefault(key.name);
+    in_->alwaysOffDefault(key.name);
   }
   declare(key, numberSchema(range));
 }
@@ -134,7 +134,7 @@ uint64_t ConfigReader::readInteger(const Key& key, uint64_t fallback, uint64_t m
 
 std::optional<uint64_t> ConfigReader::readOptionalInteger(const Key& key, uint64_t min, uint64_t max) {
   if (has(key.name)) {
-    in_->hasNoDefault(key.name);
+    in_->alwaysOffDefault(key.name);
     return in_->integer(key.name, min, min, max);
   }
   declare(key, integerSchema(min, max));
@@ -211,7 +211,7 @@ void ConfigReader::alternatives(const Key& key, std::string_view fallback,
       const std::vector<std::string_view> first(names.begin(), names.end() - 1);
       fail(key.name, "is needed: " + joined(first, ", ", quoted) + " or " + quoted(names.back()));
     }
-    if (fallback.empty()) in_->hasNoDefault(key.name);
+    if (fallback.empty()) in_->alwaysOffDefault(key.name);
     read(*this, in_->choice(key.name, fallback.empty() ? names.front() : fallback, names));
     return;
   }
@@ -266,7 +266,7 @@ void ConfigReader::require(std::string_view key, std::string_view message) {
       if (member.name == key) member.schema.erase("default");
     }
   } else {
-    in_->hasNoDefault(key);
+    in_->alwaysOffDefault(key);
     if (!in_->has(key)) in_->fail(key, message);
   }
 }

@@ -22,7 +22,7 @@ struct ObjectReader::Entry {
   Kind kind = Kind::asked;
   Json value{};                   ///< Kind::value: the value that was returned
   bool isDefault = false;         ///< Kind::value: the value is the fallback
-  bool hasDefault = true;         ///< see hasNoDefault()
+  bool alwaysOffDefault = false;  ///< see ObjectReader::alwaysOffDefault()
   std::vector<Node*> children{};  ///< Kind::object: one; Kind::list: its elements
 };
 
@@ -85,9 +85,9 @@ struct ObjectReader::Node {
 
   void addOffDefault(std::vector<std::string>& paths) const {
     for (const Entry& entry : entries) {
-      const bool differs = entry.kind == Entry::Kind::value && !(entry.isDefault && entry.hasDefault);
-      const bool listed = entry.kind == Entry::Kind::list && !entry.children.empty();
-      if (differs || listed) paths.push_back((path.empty() ? "" : path + ".") + entry.key);
+      const bool value = entry.kind == Entry::Kind::value && (entry.alwaysOffDefault || !entry.isDefault);
+      const bool list = entry.kind == Entry::Kind::list && !entry.children.empty();
+      if (value || list) paths.push_back((path.empty() ? "" : path + ".") + entry.key);
       if (entry.kind == Entry::Kind::object) entry.children[0]->addOffDefault(paths);
     }
   }
@@ -236,7 +236,7 @@ void ObjectReader::record(std::string_view key, Json value, bool isDefault) {
   entry.isDefault = isDefault;
 }
 
-void ObjectReader::hasNoDefault(std::string_view key) { node_->entry(key).hasDefault = false; }
+void ObjectReader::alwaysOffDefault(std::string_view key) { node_->entry(key).alwaysOffDefault = true; }
 
 bool ObjectReader::has(std::string_view key) const { return given(key) != nullptr; }
 
@@ -275,7 +275,7 @@ uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t
     wrong(pathOf(key), right.empty() ? describeIntegers(min, max) : right, *value);
   }
   record(key, integer.value_or(fallback), integer.value_or(fallback) == fallback);
-  if (!right.empty()) hasNoDefault(key);
+  if (!right.empty()) alwaysOffDefault(key);
   return integer.value_or(fallback);
 }
 

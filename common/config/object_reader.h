@@ -69,8 +69,8 @@ class ObjectReader {
   /// A key that does not apply to this object, though to similar ones: a problem where it is given, and not
   /// listed among the valid keys.
   void refuse(std::string_view key, std::string_view message);
-  /// The fallback with which the key is read is not what it is without a value: it has none then.
-  void hasNoDefault(std::string_view key);
+  /// Lists the key in offDefault() whatever its value is: its default is to have none.
+  void alwaysOffDefault(std::string_view key);
   /// Reports a problem that the caller found. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
   /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or

@@ -18,7 +18,7 @@ void readCertificates(ConfigReader& in, std::vector<CertificateRole>& roles) {
   ObjectReader certificates = in.values().object("certificates");
   for (const std::string& glob : certificates.keys()) {
     if (const std::string fault = globFault(glob); !fault.empty()) certificates.fail(glob, fault);
-    certificates.hasNoDefault(glob);
+    certificates.alwaysOffDefault(glob);
     // choice() validated the name.
     const Role role = parseRole(certificates.choice(glob, roleName(Role::reader), names)).value();
     roles.push_back({glob, role});

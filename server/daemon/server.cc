@@ -467,7 +467,7 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
-  status.losesModel = Administration::losesModel(serving_, host_);
+  status.losesModel = serving_.servesModel() && host_.losesModel();
   if (replicaSet_) {
     status.replicaSet = replicaSet_->controller().status();
     status.replicaSet->lowerLimits = replicaSet_->lowerLimits();

@@ -328,6 +328,11 @@ kj::Promise<Status> ParameterHost::recordWhole(WholeCheckpoint whole) {
       [this, whole = std::move(whole)] { return durability_->recordWhole(whole); });
 }
 
+bool ParameterHost::losesModel() const {
+  if (!models_->ready() || config_->durability.enabled()) return false;
+  return config_->save.empty() || models_->model()->store->rowShardCount() > 0;
+}
+
 void ParameterHost::fillStatus(DaemonStatus& status) const {
   models_->fillStatus(status);
   status.durability = durability_->status();

@@ -131,6 +131,8 @@ class ParameterHost final : public Hosting {
   Publisher* publisher() { return publisher_.get(); }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
+  /// Whether the model, or rows of its tables, which `save` does not write, are lost when the daemon ends.
+  bool losesModel() const;
   DurabilityStatus durability() const { return durability_->status(); }
   /// Fills in model, shards and durability.
   void fillStatus(DaemonStatus& status) const;

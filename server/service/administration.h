@@ -193,16 +193,6 @@ class Administration {
     });
   }
 
-  /// Whether the end of the run would lose the model, or rows of tables, which `save` does not write. That of
-  /// a standby is its primary's.
-  static bool losesModel(const ServingState& serving, const ParameterHost& host) {
-    const ServingPhase phase = serving.phase();
-    const DaemonConfig& config = host.config();
-    return (phase == ServingPhase::serving || phase == ServingPhase::quiescing) && host.models().ready() &&
-           !config.durability.enabled() &&
-           (config.save.empty() || host.models().model()->store->rowShardCount() > 0);
-  }
-
  private:
   // Measured sizes of parts of documents, with a margin.
   static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,

@@ -92,6 +92,8 @@ class ServingState final {
   bool admits(Peer peer = Peer::reader) const { return !rejection(peer); }
   /// Whether the model may be changed by what no trainer pushes: a round that closes by time.
   bool mayUpdate() const { return admits() && !outgoing_.frozen(); }
+  /// Whether the model's newest state is here, and not, even possibly, at a primary or the target of a move.
+  bool servesModel() const { return phase() == ServingPhase::serving || phase() == ServingPhase::quiescing; }
   /// Whether it is unknown whether the model has moved away: trainers stay quiesced.
   bool undecided() const { return phase() == ServingPhase::undecided; }
   /// Whether trainers that disconnect continue at another daemon.

@@ -31,7 +31,9 @@ TEST_CASE("ServingState: a daemon without a replica set serves, and one with a r
   CHECK(text(state.rejection(Peer::reader)) == "it is the standby");
   CHECK_FALSE(state.mayUpdate());
   CHECK(state.phase() == ServingPhase::standby);
+  CHECK_FALSE(state.servesModel());
   state.serve(3);
+  CHECK(state.servesModel());
   CHECK(state.admits(Peer::trainer));
   CHECK(state.term() == 3);
   state.withhold(ServingPhase::ended, {ErrorCode::standby, "it has stepped down"});
@@ -52,6 +54,7 @@ TEST_CASE("ServingState: while a model is about to move, known trainers return u
   CHECK_FALSE(state.admits(Peer::returningTrainer));
   away(state, [](auto& move) { PSD_REQUIRE_OK(move.quiesce(kMove)); });
   CHECK_FALSE(state.mayUpdate());
+  CHECK(state.servesModel());
   CHECK(state.mayReconfigure().message() == "a move of the model to other daemons is under way; try again");
   SECTION("it is aborted") {
     away(state, [](auto& move) { CHECK(move.abandon(kMove)); });
@@ -63,6 +66,7 @@ TEST_CASE("ServingState: while a model is about to move, known trainers return u
   SECTION("it is recorded") {
     away(state, [](auto& move) { PSD_REQUIRE_OK(move.commit(kMove)); });
     CHECK(state.undecided());
+    CHECK_FALSE(state.servesModel());
     away(state, [](auto& move) { CHECK_FALSE(move.abandon(kMove)); });
     away(state, [](auto& move) { move.written(OutgoingMoveState::Written::yes); });
     CHECK(state.phase() == ServingPhase::moved);
