@@ -108,14 +108,9 @@ class FarLearnersOverTls(Far):
     def secure(self):
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", "psd-server", "IP:10.78.0.1,IP:10.78.1.1")
-        self.tls_ca, self.reader = authority.path, self.token("reader", "reader")
+        self.tls_ca, self.reader = authority.path, self.make_token_file("reader", "reader")
         return ({"tls": json.dumps({"certificate": str(certificate), "key": str(key)}), "auth__tokens": str(self.folder / "tokens")},
-                ("--tls-ca", authority.path, "--token-file", self.token("learner", "trainer")))
-
-    def token(self, name, role):
-        path = self.write(f"{name}.token", self.make_token(name, role))
-        path.chmod(0o600)
-        return path
+                ("--tls-ca", authority.path, "--token-file", self.make_token_file("learner", "trainer")))
 
     def test_they_come_back_from_an_absence_and_lose_no_round_with_the_daemon(self):
         self.check_return_after_absence()

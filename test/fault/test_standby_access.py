@@ -39,13 +39,12 @@ class StandbyAccess(processes.ProcessTest):
 
     def token(self, name, role, places=PLACES):
         """A new token at the daemons of these places; returns the path of a file that holds it."""
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", f"tokens-{places[0]}")
-        self.assert_ends(made)
+        token = self.make_token(name, role, f"tokens-{places[0]}")
         line = (self.folder / f"tokens-{places[0]}").read_text().splitlines(keepends=True)[-1]
         for place in places[1:]:
             self.change_tokens(place, lambda text: text + line)
         number = len(self.processes)
-        path = self.write(f"{name}-{number}.token", made.out)
+        path = self.write(f"{name}-{number}.token", token)
         path.chmod(0o600)
         return path
 

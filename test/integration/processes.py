@@ -53,6 +53,14 @@ def until(what, condition, seconds=WAIT_S, interval=0.02):
         time.sleep(interval)
 
 
+def quietly(condition, error):
+    """What the condition returns; False if it raises that error."""
+    try:
+        return condition()
+    except error:
+        return False
+
+
 @dataclasses.dataclass
 class LoggedAssignment:
     """Samples that were assigned for a push: (rank, incarnation, step)."""
@@ -347,11 +355,17 @@ class ProcessTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def make_token(self, name, role):
-        """A new token, also in the file "tokens" of the test's folder."""
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
+    def make_token(self, name, role, tokens="tokens"):
+        """A new token, whose line is in the token file of that name in the test's folder."""
+        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / tokens)
         self.assert_ends(made)
         return made.out.strip()
+
+    def make_token_file(self, name, role, tokens="tokens"):
+        """The path of a file with a new token, as make_token() makes it."""
+        path = self.write(f"{name}.token", self.make_token(name, role, tokens))
+        path.chmod(0o600)
+        return path
 
     def start_program(self, *arguments):
         process = Process(self.folder, self._name("program"), arguments)

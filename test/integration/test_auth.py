@@ -11,16 +11,6 @@ import processes
 
 
 class Auth(processes.ProcessTest):
-    def token(self, name, role, file="tokens"):
-        """Adds a new token to the daemon's token file; returns the path of a file that holds the token."""
-        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", file)
-        self.assert_ends(made)
-        self.assertRegex(made.out, r"^psd_[0-9a-f]{64}\n$")
-        self.assertEqual(made.err, "")
-        path = self.write(f"{name}.token", made.out)
-        path.chmod(0o600)
-        return path
-
     def token_daemon(self, *arguments, **settings):
         """A daemon whose first address is for its own user, and whose second requires tokens."""
         daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"),
@@ -37,7 +27,7 @@ class Auth(processes.ProcessTest):
         return done.out
 
     def test_tokens_are_listed_and_revoked(self):
-        ops, eve = self.token("ops", "admin"), self.token("eve", "reader")
+        ops, eve = self.make_token_file("ops", "admin"), self.make_token_file("eve", "reader")
         daemon = self.token_daemon()
         for wrong in ("30", "", "3m", "0d", "d"):
             self.assert_fails(self.start_psd("token", "new", "--name", "x", "--role", "reader", "--expires", wrong),
@@ -55,7 +45,7 @@ class Auth(processes.ProcessTest):
 
     @unittest.skipUnless(processes.TRAINER, "it trains")
     def test_a_token_that_expires_ends_its_connections(self):
-        ops, pool = self.token("ops", "admin"), self.token("pool", "trainer")
+        ops, pool = self.make_token_file("ops", "admin"), self.make_token_file("pool", "trainer")
         daemon = self.token_daemon()
         trainer = self.train(daemon.remote, steps=10**9, more=("--token-file", pool))
         daemon.until_status("it trains", lambda status: any(each["step"] > 2 for each in status["trainers"]))
@@ -70,7 +60,7 @@ class Auth(processes.ProcessTest):
         self.assertIn("EXPIRED", self.token_command("list"))
 
     def test_every_way_to_give_a_token(self):
-        trainer = self.token("pool-a", "trainer")
+        trainer = self.make_token_file("pool-a", "trainer")
         secret = trainer.read_text().strip()
         daemon = self.token_daemon()
         for arguments, environment in ((("--token-file", trainer), None), ((), {"PSD_TOKEN_FILE": str(trainer)}),
@@ -87,7 +77,7 @@ class Auth(processes.ProcessTest):
         self.assert_stops(daemon)
 
     def test_missing_or_insufficient_credentials_are_refused_in_one_line(self):
-        reader, trainer, admin = (self.token(name, role) for name, role in (("eve", "reader"), ("pool", "trainer"), ("ops", "admin")))
+        reader, trainer, admin = (self.make_token_file(name, role) for name, role in (("eve", "reader"), ("pool", "trainer"), ("ops", "admin")))
         daemon = self.token_daemon()
         self.assert_fails(self.psd("status", daemon), daemon.remote, "authentication required", "--token-file")
         self.assert_fails(self.psd("status", daemon, environment={"PSD_TOKEN": "wrong"}), "does not know this token")
@@ -108,7 +98,7 @@ class Auth(processes.ProcessTest):
     def test_a_trainer_ends_with_the_reason_when_its_name_is_removed_or_demoted(self):
         for role in (None, "reader"):
             with self.subTest(role=role):
-                token = self.token(f"pool-{role}", "trainer")
+                token = self.make_token_file(f"pool-{role}", "trainer")
                 daemon = self.token_daemon()
                 trainer = self.train(daemon.remote, steps=10_000_000, more=("--token-file", token))
                 daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
@@ -126,7 +116,7 @@ class Auth(processes.ProcessTest):
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_a_watcher_ends_with_the_reason_when_its_name_is_removed(self):
-        trainer, reader = self.token("pool", "trainer"), self.token("eve", "reader")
+        trainer, reader = self.make_token_file("pool", "trainer"), self.make_token_file("eve", "reader")
         daemon = self.token_daemon()
         self.train(daemon.remote, steps=10_000_000, more=("--token-file", trainer))
         daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
@@ -141,7 +131,7 @@ class Auth(processes.ProcessTest):
         self.assert_stops(daemon)
 
     def test_a_token_file_that_others_may_use_or_that_is_wrong_is_refused(self):
-        self.token("pool", "trainer")
+        self.make_token_file("pool", "trainer")
         tokens = self.folder / "tokens"
         for mode in (0o640, 0o604, 0o622):
             tokens.chmod(mode)
@@ -168,12 +158,13 @@ class Auth(processes.ProcessTest):
         self.assert_fails(self.start_psd("status", "--token-file", mine), "--token-file", "chmod 600")
 
     def test_psd_token_refuses_what_a_daemon_would_not_take(self):
-        self.token("pool", "trainer")
+        self.make_token_file("pool", "trainer")
         for name, role, words in (("a b", "reader", "--name: 'a b' is not a name"), ("pool", "root", "--role: 'root' is not a role"),
                                   ("pool", "admin", "'pool' has role trainer there")):
             self.assert_fails(self.start_psd("token", "new", "--name", name, "--role", role, "--file", "tokens"), words)
         printed = self.start_psd("token", "new", "--name", "eve", "--role", "reader")
         self.assert_ends(printed)
+        self.assertRegex(printed.out, r"^psd_[0-9a-f]{64}\n$")
         self.assertRegex(printed.err, r"(?m)^eve reader sha256:[0-9a-f]{64}$")
         self.assertEqual((self.folder / "tokens").stat().st_mode & 0o777, 0o600)
 
@@ -184,12 +175,12 @@ class Auth(processes.ProcessTest):
             self.assertEqual(refused.wait(), 2)
         for arguments in (("--insecure",), ("--set", "insecure=true")):
             self.assert_stops(self.daemon(*arguments, listen=("tcp://*:0",)))
-        self.token("pool", "trainer")
+        self.make_token_file("pool", "trainer")
         daemon = self.daemon(listen=(self.unix_address(), "tcp://*:0"), auth=f'{{"tokens":"{self.folder / "tokens"}"}}')
         self.assert_stops(daemon)
 
     def test_a_token_in_the_clear_is_warned_of_once(self):
-        token = self.token("pool", "reader")
+        token = self.make_token_file("pool", "reader")
         # No such machine is needed: the resolver rejects the name.
         for process in (self.start_psd("status", "--server", "tcp://psd.invalid:1", "--token-file", token, "--timeout", "5"),
                         self.start_psd("status", "--server", "tcp://psd.invalid:1,tcp://psd2.invalid:1", "--token-file", token,
@@ -202,7 +193,7 @@ class Auth(processes.ProcessTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can run a program as another user")
     def test_of_a_unix_socket_only_the_daemons_user_and_root_need_no_token(self):
-        token = self.token("eve", "reader")
+        token = self.make_token_file("eve", "reader")
         daemon = self.token_daemon()
         self.assert_ends(self.start_psd("status", "--server", daemon.address))
         self.folder.chmod(0o755)
@@ -222,7 +213,7 @@ class Auth(processes.ProcessTest):
         self.assert_stops(daemon)
 
     def test_the_role_of_the_daemons_own_user_can_be_less(self):
-        self.token("eve", "reader")
+        self.make_token_file("eve", "reader")
         daemon = self.daemon(listen=(self.unix_address(),), auth=f'{{"tokens":"{self.folder / "tokens"}","local":"reader"}}')
         self.assert_ends(self.start_psd("status", "--server", daemon.address))
         complaint = self.assert_fails(self.start_psd("stop", "--server", daemon.address), "this requires role admin")

@@ -498,22 +498,16 @@ class DaemonsTest(HttpTest):
         until("one is back", lambda: away() == [False, True, False])
 
     def test_they_show_each_other_a_token(self):
-        tokens = self.folder / "tokens"
-        for name, role in (("page", "reader"), ("person", "reader")):
-            made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", tokens)
-            self.assert_ends(made)
-            (self.folder / name).write_text(made.out)
-            (self.folder / name).chmod(0o600)
-        person = {"Authorization": f"Bearer {(self.folder / 'person').read_text().strip()}"}
+        page, person = self.make_token_file("page", "reader"), {"Authorization": f"Bearer {self.make_token('person', 'reader')}"}
         # Over TCP, since at its own sockets a user needs none.
-        settings = {"auth__tokens": str(tokens), "addresses": [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]}
+        settings = {"auth__tokens": str(self.folder / "tokens"), "addresses": [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]}
         bare = self.several(2, {"PSD_TOKEN": "", "PSD_TOKEN_FILE": ""}, **settings)
         refused = self.rows(bare[0], **person)[1]
         self.assertFalse(refused["answers"])
         self.assertIn("token", refused["why"])
         for daemon in bare:
             daemon.kill()
-        shown = self.several(2, {"PSD_TOKEN_FILE": str(self.folder / "page")}, **settings)
+        shown = self.several(2, {"PSD_TOKEN_FILE": str(page)}, **settings)
         self.assertTrue(self.rows(shown[0], **person)[1]["answers"])
 
 

@@ -327,8 +327,7 @@ class KubernetesTest(processes.ProcessTest):
     def test_a_daemon_with_the_manifests_configuration_answers_the_probes(self):
         authority = certificates.Authority(self.folder, "ca")
         authority.sign("tls", "psd", "IP:127.0.0.1,DNS:psd-0.psd")
-        token = self.start_psd("token", "new", "--name", "prometheus", "--role", "reader", "--file", self.folder / "tokens")
-        self.assert_ends(token)
+        token = self.make_token("prometheus", "reader")
         for file in MANIFESTS:
             with self.subTest(file):
                 manifests = self.manifests(file)
@@ -355,7 +354,7 @@ class KubernetesTest(processes.ProcessTest):
 
                 answers = {kind: status(container[kind]["httpGet"]["path"]) for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
                 self.assertEqual(answers, {"startupProbe": 200, "livenessProbe": 200, "readinessProbe": 503})  # there is no model yet
-                self.assertEqual((status("/metrics"), status("/metrics", Authorization=f"Bearer {token.out.strip()}")), (401, 200))
+                self.assertEqual((status("/metrics"), status("/metrics", Authorization=f"Bearer {token}")), (401, 200))
                 self.assert_stops(daemon)
 
     @unittest.skipUnless(HAS_PSD, "Python's torch or this build's package psd is missing")

@@ -212,12 +212,8 @@ class ReserveTest(LiveTest):
         self.assertTrue(first.runs())
 
     def test_it_takes_role_admin(self):
-        files = {}
-        for name, role in (("looks", "reader"), ("ops", "admin"), ("pool", "trainer")):
-            made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
-            self.assert_ends(made)
-            files[name] = self.write(f"{name}.token", made.out)
-            files[name].chmod(0o600)
+        roles = {"looks": "reader", "ops": "admin", "pool": "trainer"}
+        files = {name: self.make_token_file(name, role) for name, role in roles.items()}
         daemon = self.daemon(listen=("tcp://127.0.0.1:0", self.unix_address()), auth__tokens=str(self.folder / "tokens"),
                              limits__connections=1, limits__login_timeout_ms=2000)
         with socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S), \

@@ -13,7 +13,7 @@ import unittest
 import urllib.request
 
 import certificates
-from processes import REPO, ProcessTest, main, until
+from processes import REPO, ProcessTest, main, quietly, until
 
 MONITORING = REPO / "configs" / "monitoring"
 RULES = (MONITORING / "alerts.yml").read_text()
@@ -116,9 +116,7 @@ class MonitoringTest(ProcessTest):
     def test_prometheus_scrapes_over_tls_with_a_token(self):
         authority = certificates.Authority(self.folder, "psd-ca")
         certificate, key = authority.sign("server", "psd-server", "IP:127.0.0.1")
-        made = self.start_psd("token", "new", "--name", "prometheus", "--role", "reader", "--file", self.folder / "tokens")
-        self.assert_ends(made)
-        self.write("psd.token", made.out)
+        self.write("psd.token", self.make_token("prometheus", "reader"))
         tls = json.dumps({"certificate": str(certificate), "key": str(key)})
         daemon = self.daemon("--http", "tls://127.0.0.1:0", listen=(self.unix_address(),), tls=tls,
                              auth__tokens=str(self.folder / "tokens"))
@@ -144,7 +142,7 @@ class MonitoringTest(ProcessTest):
             found = samples(expression)
             return float(found[0]["value"][1]) if found else 0
 
-        until("it is up", lambda: self.quietly(lambda: value('up{job="psd"}') == 1))
+        until("it is up", lambda: quietly(lambda: value('up{job="psd"}') == 1, OSError))
         until("gradients are counted", lambda: value("rate(psd_gradients_total[10s])") > 0)
         until("the loss is there", lambda: value('psd_trainer_reported{name="loss"}') > 0)
         for where, expression in expressions():  # of the dashboard's panels; those of alerts are checked below
@@ -159,12 +157,6 @@ class MonitoringTest(ProcessTest):
 
         until("all rules were evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()))
         self.assertEqual([(rule["name"], rule["health"], rule["state"]) for rule in rules()], [(name, "ok", "inactive") for name in ALERTS])
-
-    def quietly(self, condition):
-        try:
-            return condition()
-        except OSError:
-            return False
 
     def listening_port(self, pid):
         """The TCP port on which a process listens on 127.0.0.1."""

@@ -5,7 +5,7 @@ import json
 import unittest
 
 from page import MISSING, By, PageTest
-from processes import main, until
+from processes import main, quietly, until
 
 if not MISSING:
     from selenium.common.exceptions import WebDriverException
@@ -46,13 +46,6 @@ class UseTest(PageTest):
 
     def shown(self, driver, selector):
         return [each for each in driver.find_elements(By.CSS_SELECTOR, selector) if each.is_displayed()]
-
-    def quietly(self, condition):
-        """The condition; false while the page loads."""
-        try:
-            return condition()
-        except WebDriverException:
-            return False
 
     def imported(self, driver, file, expression):
         """The value of a JavaScript expression, with `it` the page's file."""
@@ -158,7 +151,7 @@ class UseTest(PageTest):
 
         def sign_out():
             driver.find_element(By.ID, "sign-out").click()
-            until("a button remains", lambda: self.quietly(lambda: self.shown(driver, "#sign-in")))
+            until("a button remains", lambda: quietly(lambda: self.shown(driver, "#sign-in"), WebDriverException))
             self.assertFalse(self.dialog_open(driver, "sign-in-dialog"))
             return driver.find_element(By.ID, "token")
 
@@ -180,7 +173,7 @@ class UseTest(PageTest):
         until("the configuration is shown", lambda: self.shown(driver, "#config-card"))
         tokens.write_text(tokens.read_text().replace("ops admin", "ops reader"))
         self.assert_ends(self.start_psd("reload", "--server", daemon.address))
-        until("the role is lowered", lambda: self.quietly(lambda: self.text(driver, "caller") == "token 'ops', reader"))
+        until("the role is lowered", lambda: quietly(lambda: self.text(driver, "caller") == "token 'ops', reader", WebDriverException))
         self.assertEqual(self.shown(driver, "[data-action], #events-card, #config-card"), [])
         self.assertNotIn(str(tokens), driver.page_source)
         self.assertEqual([line for line in self.complaints(driver) if "401" not in line and "403" not in line], [])

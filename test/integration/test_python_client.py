@@ -29,13 +29,8 @@ class PythonClient(line_clients.LineTest):
     def test_shows_who_it_is(self):
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", "psd", "IP:127.0.0.1")
-        tokens, secrets = self.folder / "tokens", {}
-        for name, role in (("eve", "reader"), ("pool", "trainer")):
-            made = subprocess.run([processes.PSD, "token", "new", "--name", name, "--role", role, "--file", tokens], check=True,
-                                  capture_output=True, text=True, timeout=processes.WAIT_S)
-            secrets[name] = made.stdout.strip()
-        file = self.write("pool.token", secrets["pool"] + "\n")
-        file.chmod(0o600)
+        tokens = self.folder / "tokens"
+        eve, file = self.make_token("eve", "reader"), self.make_token_file("pool", "trainer")
         daemon = self.daemon(listen=("tls://127.0.0.1:0", self.unix_address()), auth=f'{{"tokens":"{tokens}"}}',
                              tls=f'{{"certificate":"{certificate}","key":"{key}"}}')
         trusts = {"tls_ca": authority.path}
@@ -44,12 +39,12 @@ class PythonClient(line_clients.LineTest):
                 self.client(daemon, **trusts, **given)
             self.assertFalse(failed.exception.retryable)
         with self.assertRaises(psd.Forbidden) as failed:
-            self.joined(daemon, token=secrets["eve"], **trusts)
+            self.joined(daemon, token=eve, **trusts)
         self.assertIn("this requires role trainer; 'eve' has role reader", str(failed.exception))
         with self.assertRaises(psd.Unauthenticated):  # the system's authorities have not signed it
             self.client(daemon, token_file=file)
         with unittest.mock.patch.dict(os.environ, {"PSD_TOKEN_FILE": "/absent"}):  # an explicit argument takes precedence
-            self.joined(daemon, token=secrets["pool"], **trusts).leave()
+            self.joined(daemon, token=file.read_text().strip(), **trusts).leave()
         for options, complaint in (({"token": "x", "token_file": file}, "token and token_file are both given"),
                                    ({"token": "two words"}, "token: not a valid token"),
                                    ({"connect_timeout": float("inf")}, "connect_timeout is from 0 to"),

@@ -77,13 +77,6 @@ class FirstMinutes(processes.ProcessTest):
         self.addCleanup(patch.stop)
         return python, alone
 
-    def token(self, name, role):
-        """The file of a new token, whose line is in the daemon's file."""
-        path = self.folder / f"{name}.token"
-        path.write_text(self.ran(processes.PSD, "token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens"))
-        path.chmod(0o600)
-        return path
-
     def asked(self, daemon, path, token, authority):
         request = urllib.request.Request(f"{daemon.page}{path}", headers={"Authorization": f"Bearer {token.read_text().strip()}"})
         context = ssl.create_default_context(cafile=authority.path)
@@ -102,7 +95,7 @@ class FirstMinutes(processes.ProcessTest):
 
     def test_ten_minutes(self):
         python, environment = self.python()
-        trainer_token, reader_token = self.token("pool", "trainer"), self.token("looker", "reader")
+        trainer_token, reader_token = self.make_token_file("pool", "trainer"), self.make_token_file("looker", "reader")
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", alternatives="IP:127.0.0.1")
         daemon = self.daemon("--http", "tls://127.0.0.1:0", listen=("tls://127.0.0.1:0",), policy="locked",

@@ -24,11 +24,8 @@ OPS = r"token 'ops' at 127\.0\.0\.1:[0-9]+"
 @unittest.skipUnless(HAVE_CAPNP, "no pycapnp (scripts/setup --tests brings it)")
 class AccessTest(processes.ProcessTest):
     def setUp(self):
-        self.tokens = {}
-        for name, role in (("a", "trainer"), ("b", "trainer"), ("eve", "reader"), ("ops", "admin")):
-            made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", "tokens")
-            self.assert_ends(made)
-            self.tokens[name] = made.out.strip()
+        roles = {"a": "trainer", "b": "trainer", "eve": "reader", "ops": "admin"}
+        self.tokens = {name: self.make_token(name, role) for name, role in roles.items()}
 
     def token_daemon(self, *arguments, **settings):
         """Its first address is for the daemon's own user, its second requires tokens."""

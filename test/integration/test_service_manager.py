@@ -193,17 +193,15 @@ class UnitFiles(processes.ProcessTest):
         authority = certificates.Authority(self.folder, "ca")
         for source, name in zip(authority.sign("server", "psd", "IP:127.0.0.1"), ("certificate", "key"), strict=True):
             shutil.copy(source, self.folder / name)
-        tokens = self.folder / "tokens"
-        token = self.start_psd("token", "new", "--name", "ops", "--role", "admin", "--file", tokens)
-        self.assert_ends(token)
-        tokens.chmod(0o440)  # so does systemd's ACL appear
+        token = self.make_token("ops", "admin")
+        (self.folder / "tokens").chmod(0o440)  # so does systemd's ACL appear
         text = json.dumps(config).replace("/run/credentials/%n", str(self.folder))
         arguments = ["--config", self.write("psd.json", text), "--listen", "tls://127.0.0.1:0"]
         self.assert_fails(self.start_psd(*arguments), "chmod 600")
         daemon = processes.Daemon(self.folder, self._name("psd"), arguments, environment={"CREDENTIALS_DIRECTORY": str(self.folder)})
         self.processes.append(daemon)
         self.assert_ends(self.start_psd("status", "--server", daemon.address, "--tls-ca", authority.path,
-                                        environment={"PSD_TOKEN": token.out.strip()}))
+                                        environment={"PSD_TOKEN": token}))
         self.assert_stops(daemon)
 
     def test_their_configurations_are_right(self):
