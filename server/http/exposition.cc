@@ -47,7 +47,6 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
   out.one("psd_serving", Type::gauge,
           "whether trainers are served: the model has values and no shutdown is in progress",
           status.state == "serving" ? 1 : 0);
-  out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
   out.begin("psd_tls_certificate_expiry_timestamp_seconds", Type::gauge,
             "when the certificate of `tls` expires, in Unix time");
   if (status.certificateExpirySeconds) out.sample(*status.certificateExpirySeconds);

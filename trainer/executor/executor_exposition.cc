@@ -26,7 +26,6 @@ void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
                  {"module", status.module},
                  {"weights", status.weights},
                  {"devices", joined(status.devices, ",")}});
-  out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
   const LogLosses lost = logLosses();
   out.one("psd_executor_log_lines_dropped_total", Type::counter,
           "lines of the executor's log dropped because it was not read or written in time", lost.dropped);
