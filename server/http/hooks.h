@@ -28,7 +28,7 @@ struct HttpHooks {
   std::function<DaemonStatus()> status;
   std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
   std::function<DaemonEvents()> events;
-  /// The effective configuration, and which of its keys differ from their defaults.
+  /// The effective configuration, and which of its keys are changed from the default.
   std::function<nlohmann::ordered_json()> config;
   /// All daemons that serve the model, as last polled, and this one from its status; null: it is alone.
   std::function<DaemonRows(const DaemonStatus& status)> daemons;

@@ -13,7 +13,7 @@ namespace {
 std::string replicationText(const DaemonRow& row) {
   if (!row.answers || row.daemon.empty()) return "-";
   const std::string lag = bytesText(row.lagBytes);
-  if (row.role == "primary") return row.standbyInSync ? "in sync, " + lag + " behind" : "none in sync";
+  if (row.role == "primary") return row.standbyInSync ? "in sync, " + lag + " behind" : "no standby in sync";
   return fmt::format("{}, {} to apply", row.role == "standby" ? "in sync" : "not in sync", lag);
 }
 
@@ -26,14 +26,14 @@ std::string daemonsTable(const DaemonRows& rows) {
     cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
                      fmt::to_string(row.term),
                      row.answers  ? row.state
-                     : row.polled ? "away"
+                     : row.polled ? "unreachable"
                                   : "?",
                      replicationText(row)});
     if (!row.polled && !row.answers) {
       lines += labelledLine("", row.address + ": " + row.why);
     } else if (!row.answers) {
       const bool named = row.why.find(row.address) != std::string::npos;
-      lines += labelledLine("", "AWAY: " + (named ? row.why : row.address + ": " + row.why));
+      lines += labelledLine("", "UNREACHABLE: " + (named ? row.why : row.address + ": " + row.why));
     } else if (!row.waits.empty()) {
       lines += labelledLine("", fmt::format("WAITS: {}: {}", row.address, row.waits));
     }

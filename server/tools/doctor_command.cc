@@ -66,7 +66,7 @@ Finding checkProcess(uint32_t pid) {
 Finding checkState(const DaemonStatus& status) {
   const std::string& state = status.state;
   if (state == "serving" || state == "standby") return {"state", Outcome::ok, state};
-  return {"state", Outcome::warn, state + "; psd status tells what it waits for"};
+  return {"state", Outcome::warn, state + "; `psd status` shows what it waits for"};
 }
 
 Finding checkSaving(const DurabilityStatus& durability) {
@@ -90,7 +90,8 @@ std::vector<Finding> findingsOf(const DaemonStatus& status) {
                                        : Finding{"etcd", Outcome::fail, group.engine + "; see engine.etcd"});
     if (!group.waits.empty()) all.push_back({"replica set", Outcome::fail, group.waits});
     if (group.role == "primary" && !group.inSync())
-      all.push_back({"standby", Outcome::warn, "none in sync; start it, or see its psd status"});
+      all.push_back({"standby", Outcome::warn,
+                     "no standby is in sync; start one, or see why with `psd status` at the standby"});
   }
   if (status.logLinesDropped > 0) {
     all.push_back({"log", Outcome::warn,

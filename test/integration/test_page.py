@@ -94,9 +94,9 @@ class ShownTest(PageTest):
         driver.find_element(By.CSS_SELECTOR, "#daemons a").click()
         until("it is the other one's page", lambda: "partition 1 of 2" in self.text(driver, "where"))
         daemons[0].kill()
-        until("it is away", lambda: "1 away" in self.text(driver, "daemons-count"))
+        until("it is unreachable", lambda: "1 unreachable" in self.text(driver, "daemons-count"))
         until("it is said first", lambda: self.level(driver) == "bad" and f"no response from daemon 0 at {addresses[0]}" in self.text(driver, "state"))
-        self.assertIn("Training stands still", self.text(driver, "state"))
+        self.assertIn("Training is stalled", self.text(driver, "state"))
         self.assertEqual(self.column(driver, "trainers", "state"), ["waits for daemon 0"])
         self.assertIn(f"rank 0 waits for daemon 0 at {addresses[0]}", self.text(driver, "waiting"))
 

@@ -186,14 +186,14 @@ function pageOf(daemon) {
 
 function standbyOf(daemon) {
   if (!daemon.term || !daemon.answers) return "–";
-  if (daemon.role === "primary") return daemon.standby_in_sync ? `in sync, ${bytes(daemon.lag_bytes)} behind` : "none in sync";
+  if (daemon.role === "primary") return daemon.standby_in_sync ? `in sync, ${bytes(daemon.lag_bytes)} behind` : "no standby in sync";
   return `${bytes(daemon.lag_bytes)} to apply`;
 }
 
 export function showDaemons(daemons) {
   at("daemons-card").hidden = daemons.length < 2;
-  const away = daemons.filter((each) => each.polled && !each.answers).length;
-  say("daemons-count", `${daemons.length}${away ? `, ${away} away` : ""}`);
+  const unreachable = daemons.filter((each) => each.polled && !each.answers).length;
+  say("daemons-count", `${daemons.length}${unreachable ? `, ${unreachable} unreachable` : ""}`);
   showTable("daemons", [
     { name: "partition", text: true, cell: (each) => each.partition },
     { name: "address", text: true, cell: pageOf },
@@ -206,7 +206,7 @@ export function showDaemons(daemons) {
     { name: "memory", cell: (each) => (each.state ? bytes(each.resident_bytes) : "–") }], daemons, (each) => each.address);
 }
 
-let differencesOnly = true;
+let changedOnly = true;
 
 /// `told`: /api/config.json, null unless the caller may read it.
 export function showConfig(told) {
@@ -214,11 +214,11 @@ export function showConfig(told) {
   if (!told) return;
   const changed = new Set(told.changed);
   const rows = leaves(told.config, "").map(([name, value]) => ({ name, value, changed: changed.has(name) }));
-  const shown = rows.filter((each) => each.changed || !differencesOnly);
-  say("config-count", `${plural(changed.size, "key")} of ${rows.length} differ${changed.size === 1 ? "s" : ""} from the default`);
+  const shown = rows.filter((each) => each.changed || !changedOnly);
+  say("config-count", `${plural(changed.size, "key")} of ${rows.length} changed from the default`);
   const only = at("config-only");
-  only.checked = differencesOnly;
-  only.onchange = () => { differencesOnly = only.checked; showConfig(told); };
+  only.checked = changedOnly;
+  only.onchange = () => { changedOnly = only.checked; showConfig(told); };
   showTable("config", [
     { name: "key", text: true, cell: (each) => h("code", {}, each.name) },
     { name: "value", text: true, cell: (each) => h("span", { class: "long" }, typeof each.value === "string" ? each.value : JSON.stringify(each.value)) },

@@ -39,12 +39,12 @@ function headline({ status, daemons, silentSeconds, stale }, stopped) {
             status.model ? `the first trainer initializes ${name}` : "the first trainer defines it"];
   }
   if (stopped.length) {
-    return ["bad", "Training stands still", `no response from ${stopped.map(daemonName).join(", ")}`];
+    return ["bad", "Training is stalled", `no response from ${stopped.map(daemonName).join(", ")}`];
   }
   if (status.publish?.error) return ["warn", "Publishing fails", status.publish.error];
-  const away = trainers.filter((trainer) => !trainer.connected);
-  if (away.length) {
-    return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
+  const disconnected = trainers.filter((trainer) => !trainer.connected);
+  if (disconnected.length) {
+    return ["warn", `Serving ${name}`, `rank ${disconnected.map((each) => each.rank).join(", ")} is not connected`];
   }
   let awaited = null;
   for (const each of waiting.flatMap((wait) => wait.for)) {
@@ -53,8 +53,8 @@ function headline({ status, daemons, silentSeconds, stale }, stopped) {
   if (awaited && awaited.waited_seconds > 5) {
     return ["warn", `Serving ${name}`, `waiting for rank ${awaited.rank} for ${duration(awaited.waited_seconds)}`];
   }
-  const gone = answerless(daemons);
-  if (gone.length) return ["warn", `Serving ${name}`, `away: ${gone.map(daemonName).join(", ")}`];
+  const unreachable = answerless(daemons);
+  if (unreachable.length) return ["warn", `Serving ${name}`, `unreachable: ${unreachable.map(daemonName).join(", ")}`];
   return ["good", `Serving ${name}`, trainersText(status)];
 }
 

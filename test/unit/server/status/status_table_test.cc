@@ -197,13 +197,13 @@ TEST_CASE("each process of a replica set has a row, with what it waits for, and 
                    .lagBytes = 1},
                   {.partition = 2, .address = "tcp://e:1", .why = "it is being asked"}};
   CHECK(daemonsTable(rows) ==
-        "  daemon     partition     role  term    state                    standby\n"
-        "  tcp://a:1          0  primary     3  serving    in sync, 2.0 KiB behind\n"
-        "  tcp://b:1          0  standby     3  serving      in sync, 0 B to apply\n"
-        "  tcp://c:1          1  primary     1     away                          -\n"
-        "  tcp://d:1          1  syncing     1  waiting  not in sync, 1 B to apply\n"
-        "  tcp://e:1          2        -     0        ?                          -\n"
-        "           AWAY: no way to tcp://c:1: refused\n"
+        "  daemon     partition     role  term        state                    standby\n"
+        "  tcp://a:1          0  primary     3      serving    in sync, 2.0 KiB behind\n"
+        "  tcp://b:1          0  standby     3      serving      in sync, 0 B to apply\n"
+        "  tcp://c:1          1  primary     1  unreachable                          -\n"
+        "  tcp://d:1          1  syncing     1      waiting  not in sync, 1 B to apply\n"
+        "  tcp://e:1          2        -     0            ?                          -\n"
+        "           UNREACHABLE: no way to tcp://c:1: refused\n"
         "           WAITS: tcp://d:1: for?its primary\n"
         "           tcp://e:1: it is being asked\n");
 }
