@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 
 namespace psd {
 
+inline constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info",
+                                                               "warn",  "error", "off"};
 inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "rows";  // operations of bench
 
 /// The flags as written. Numbers are kept as text, so that flags and environment variables share one check.

@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include "common/status/status.h"
-#include "trainer/cli/command_line.h"
+#include "trainer/cli/command.h"
 #include "trainer/client/api/client.h"
 
 namespace psd {

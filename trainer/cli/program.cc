@@ -12,6 +12,7 @@
 #include "common/log/log.h"
 #include "common/os/freed_memory.h"
 #include "common/text/text.h"
+#include "trainer/cli/command_line.h"
 #include "trainer/cli/commands.h"
 
 namespace psd {

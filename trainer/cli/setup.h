@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "common/status/status.h"
-#include "trainer/cli/command_line.h"
+#include "trainer/cli/command.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/model/model.h"
 
