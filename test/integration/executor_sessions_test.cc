@@ -6,6 +6,7 @@
 #include <future>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -69,21 +70,29 @@ TEST_CASE("Sessions of trainers that are gone are bounded, and end, where the da
   PSD_REQUIRE_OK(listening);
   LocalExecutor executor(silent, {{"trainers", kTrainers}, {"connect_timeout_ms", 3'600'000}});
   const size_t before = threadCount();
-  for (uint64_t i = 1; i <= 2 * kTrainers; i++) {
+  // The sessions of these trainers end one by one, seconds after they began: a slow machine needs more of
+  // them.
+  constexpr uint64_t kJoinsMax = 60;
+  std::optional<Status> refused;
+  for (uint64_t i = 1; i <= kJoinsMax && !refused; i++) {
     {
       const auto trainer = connectTo(executor);
       auto joining = std::async(std::launch::async, [&trainer, i] { return trainer->join({Rank{0}, 1}, i); });
-      until([&] { return executor.status()["trainers"].size() == 1; });
+      const auto answered = [&joining] {
+        return joining.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      };
+      until([&] { return answered() || executor.status()["trainers"].size() == 1; });
       trainer->interrupt();
-      CHECK(joining.get().status().error().code == ErrorCode::interrupted);
+      const Status outcome = joining.get().status();
+      REQUIRE_FALSE(outcome.ok());
+      if (outcome.error().code != ErrorCode::interrupted) refused = outcome;
     }
     until([&] { return executor.status()["trainers"].empty(); });
+    CHECK(executor.status()["ending"] <= 2 * kTrainers);
   }
-  CHECK(executor.status()["ending"] == 2 * kTrainers);
-  const Status refused = connectTo(executor)->join({Rank{0}, 1}, 100).status();
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.error().code == ErrorCode::overloaded);
-  CHECK_THAT(refused.message(), Catch::Matchers::Contains("have not ended"));
+  REQUIRE(refused);
+  CHECK(refused->error().code == ErrorCode::overloaded);
+  CHECK_THAT(refused->message(), Catch::Matchers::Contains("have not ended"));
   until([&] { return executor.status()["ending"] == 0 && threadCount() <= before; });
 }
 
