@@ -161,9 +161,9 @@ interface Reading {
   # another one fails.
 
   leaseVersion @9 (lease :UInt64, number :UInt64, seconds :UInt32) -> VersionResult;
-  # Keeps a version from being removed for `seconds`, of which there are at most 600; 0: the newest version. `lease`: a
+  # Keeps a version from being removed for `seconds` (1 to 600); number 0: the newest version. `lease`: a
   # random number, not 0, that the reader chooses: with one that it holds the call renews the lease, or moves it to
-  # another version. A lease does not end with the connection, nor with the daemon's process. overloaded: beyond
+  # another version. A lease outlives the connection and a restart of the daemon. overloaded: beyond
   # limits.version_leases, or limits.version_bytes would leave no room for two more versions.
 
   releaseVersion @10 (lease :UInt64) -> ();

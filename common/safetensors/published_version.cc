@@ -64,7 +64,7 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes) {
   VersionHeader header;
   header.dataBegin = sizeof(uint64_t) + text.size();
-  if (header.dataBegin > fileBytes) return damaged("its header does not fit its size");
+  if (header.dataBegin > fileBytes) return damaged("the header does not match the size of the file");
   const uint64_t dataBytes = fileBytes - header.dataBegin;
   PSD_ASSIGN_OR_RETURN(header.tensors, parseSafetensorsHeader(text, dataBytes));
   uint64_t end = 0;
@@ -73,7 +73,7 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
       return damaged("tensor '" + printable(tensor.name) + "' does not follow the previous one");
     end = tensor.end;
   }
-  if (end != dataBytes) return damaged("its header does not fit its size");
+  if (end != dataBytes) return damaged("the header does not match the size of the file");
   const auto json = parseJson(text, "its header");
   if (!json.ok()) return damaged("its header is not JSON");
   const auto metadata = json->find("__metadata__");
@@ -101,7 +101,7 @@ Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t nu
   if (file.size() < sizeof headerBytes) return damaged("it is shorter than 8 bytes");
   std::memcpy(&headerBytes, file.data(), sizeof headerBytes);
   if (headerBytes > file.size() - sizeof headerBytes)
-    return damaged("its header length does not fit its size");
+    return damaged("the length of its header does not match its size");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
   PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
   if (header.info.number != number || header.info.history != history) {

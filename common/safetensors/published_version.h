@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ namespace psd {
 enum class Moment {
   live,      ///< none: updates that take no lock continued
   snapshot,  ///< one instant between updates
-  round,     ///< one instant at which all parameter groups had finished the same round
+  round,     ///< one instant at which all parameter groups with rounds had finished the same one
 };
 std::string_view momentName(Moment moment);
 /// The moment with that name; Moment::live for an unknown one.

@@ -35,7 +35,7 @@ struct CheckpointSource {
     bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
   std::shared_ptr<ParameterStore> store;
-  /// The current groups; policies may change while the daemon runs. Called on the checkpointer's thread.
+  /// The current groups; policies may change while the daemon runs. Thread-safe.
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
   uint64_t logBytesBefore = 0;              ///< bytes of the previous daemon's log that no checkpoint covers

@@ -90,6 +90,9 @@ class Durability {
   /// Removes the saved finished ranks: the next daemon starts a new run. Blocks.
   Status clearDepartedRanks();
 
+  /// Checks that this process still holds the folder; see LockedFolder::keep(). Blocks.
+  Status keepFolder() const { return folder_ ? folder_->keep() : Status(); }
+
   /// Applies the `every_…` keys of this configuration; the others keep their values.
   void follow(const DurabilityConfig& config);
 

@@ -21,7 +21,7 @@ constexpr size_t kSlicesUnderWay = 4;
 constexpr uint64_t kVersionBytesMax = 1ull << 40;
 constexpr std::chrono::seconds kLease{60}, kRenewAfter{20};
 // A daemon that does not answer for that long is lost; a slice may travel over a slow link.
-constexpr auto kPingEvery = 5 * kj::SECONDS, kPingTimeout = 10 * kj::SECONDS,
+constexpr auto kPingEvery = 5 * kj::SECONDS, kAnswerTimeout = 10 * kj::SECONDS,
                kSliceTimeout = 60 * kj::SECONDS;
 
 Result<VersionInfo> readVersion(schema::VersionResult::Reader answer) {
@@ -44,19 +44,18 @@ class VersionPull {
   kj::Promise<Result<VersionInfo>> pull(uint64_t number) {
     return lease(number).then([this](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
       if (!leased.ok()) return leased;
-      if (Status room = begin(*leased); !room.ok()) return Result<VersionInfo>(room.error());
+      outcome_ = begin(*leased);
       auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
       for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
       return kj::joinPromises(lines.finish())
+          .then([this] { return kj::mv(renewal_); })  // which must not overtake the release
           .then([this] { return release(); })
           .then([this]() -> Result<VersionInfo> {
             if (!outcome_.ok()) return outcome_.error();
             const auto verified = verifyVersion(bytes_, info_.number, info_.history);
-            if (!verified.ok()) {
-              return Error{verified.error().code,
-                           fmt::format("version {}: {}", info_.number, verified.message())};
-            }
-            return info_;
+            if (verified.ok()) return info_;
+            return Error{verified.error().code,
+                         fmt::format("version {} is damaged: {}", info_.number, verified.message())};
           });
     });
   }
@@ -69,19 +68,23 @@ class VersionPull {
     request.setNumber(number);
     request.setSeconds(static_cast<uint32_t>(kLease.count()));
     leasedAt_ = Clock::now();
-    return request.send().then(
-        [](capnp::Response<schema::VersionResult> answer) { return readVersion(answer); });
+    return timer_.timeoutAfter(kAnswerTimeout, request.send().dropPipeline())
+        .then([](capnp::Response<schema::VersionResult> answer) { return readVersion(answer); });
   }
 
   Status begin(const VersionInfo& info) {
     info_ = info;
     at_ = 0;
-    outcome_ = {};
-    if (info.bytes > kVersionBytesMax) return {ErrorCode::protocolMismatch, "a version has no such size"};
+    bytes_.clear();
+    if (info.bytes > kVersionBytesMax) {
+      return {ErrorCode::protocolMismatch,
+              fmt::format("the daemon reports a version of {} bytes", info.bytes)};
+    }
     try {
       bytes_.resize(info.bytes);
     } catch (const std::bad_alloc&) {
-      return {ErrorCode::overloaded, fmt::format("no memory for a version of {} bytes", info.bytes)};
+      return {ErrorCode::overloaded,
+              fmt::format("out of memory: cannot allocate {} bytes for version {}", info.bytes, info.number)};
     }
     return {};
   }
@@ -100,7 +103,9 @@ class VersionPull {
     request.setNumber(info_.number);
     request.setOffset(static_cast<uint64_t>(into.data() - bytes_.data()));
     request.setCount(static_cast<uint32_t>(into.size()));
-    auto renewed = renewIfDue();
+    if (Clock::now() - leasedAt_ >= kRenewAfter) {
+      renewal_ = lease(info_.number).ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
+    }
     return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
         .then([this, into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<void> {
           if (answer.isError()) {
@@ -115,19 +120,13 @@ class VersionPull {
           std::memcpy(into.data(), bytes.data(), bytes.size());
           if (bytes.size() == into.size()) return kj::READY_NOW;
           return read(into.subspan(bytes.size()));
-        })
-        .attach(kj::mv(renewed));
-  }
-
-  kj::Promise<void> renewIfDue() {
-    if (Clock::now() - leasedAt_ < kRenewAfter) return kj::READY_NOW;
-    return lease(info_.number).ignoreResult().eagerlyEvaluate(nullptr);
+        });
   }
 
   kj::Promise<void> release() {
     auto request = reading_.releaseVersionRequest();
     request.setLease(lease_);
-    return request.send().ignoreResult();
+    return timer_.timeoutAfter(kAnswerTimeout, request.send().ignoreResult());
   }
 
   schema::Reading::Client reading_;
@@ -138,6 +137,7 @@ class VersionPull {
   std::vector<std::byte> bytes_;
   uint64_t at_ = 0;
   Status outcome_;
+  kj::Promise<void> renewal_ = kj::READY_NOW;
 };
 
 /// The loop of followVersions(). Belongs to one event loop.
@@ -168,7 +168,7 @@ class VersionFollow {
   kj::Promise<void> pings() {
     return timer_.afterDelay(kPingEvery)
         .then([this] {
-          return timer_.timeoutAfter(kPingTimeout, reading_.pingRequest().send().ignoreResult());
+          return timer_.timeoutAfter(kAnswerTimeout, reading_.pingRequest().send().ignoreResult());
         })
         .then([this] { return pings(); });
   }
@@ -226,7 +226,14 @@ Status followVersions(const Address& address, std::chrono::milliseconds timeout,
                }
                auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, take);
                VersionFollow& following = *follow;
-               return following.run().attach(kj::mv(follow));
+               return following.run()
+                   .catch_([](kj::Exception&& exception) -> Result<bool> {
+                     if (exception.getType() != kj::Exception::Type::OVERLOADED) {
+                       kj::throwFatalException(kj::mv(exception));
+                     }
+                     return Error{ErrorCode::deadlineExceeded, "the daemon does not answer"};
+                   })
+                   .attach(kj::mv(follow));
              },
              Patience::endless)
       .status();

@@ -25,7 +25,7 @@ struct KnownVersion {
 };
 
 /// Pulls version `number` of a daemon and verifies it; 0: the newest. Leases it meanwhile. `take` receives
-/// it. `timeout`: for connecting and for each answer.
+/// it. `timeout`: for connecting and for the whole call.
 Status pullVersion(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
                    const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take);
 

@@ -130,8 +130,9 @@ void readTotals(ConfigReader& in, Limits& limits) {
        Key::kLive},
       limits.arrivingBytes, 64 * kKiB, kPiB);
   in.integer({"version_bytes",
-              "Bytes of all published versions, on the disk or, without durability, in memory. It admits at "
-              "least two versions; leases leave room for two more, so that no reader prevents the next one. "
+              "Bytes of all published versions, on the disk or, without durability, in memory. At least "
+              "twice the size of a version; leases leave room for two more, so that no reader prevents the "
+              "next one. "
               "Beyond it a lease is refused, or the next version fails and is retried.",
               Key::kLive},
              limits.versionBytes, 64 * kKiB, kPiB);

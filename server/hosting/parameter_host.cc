@@ -44,7 +44,10 @@ Status ParameterHost::openVersions() {
   } else {
     files = std::make_shared<MemoryFiles>();
   }
-  PSD_ASSIGN_OR_RETURN(auto versions, VersionStore::open(std::move(files), folder, versionTerms()));
+  std::function<Status()> holds;
+  if (durable) holds = [this] { return durability_->keepFolder(); };
+  PSD_ASSIGN_OR_RETURN(auto versions,
+                       VersionStore::open(std::move(files), folder, versionTerms(), std::move(holds)));
   publisher_ = std::make_unique<Publisher>(std::move(versions), *config_->publish, durable ? folder : "");
   return {};
 }
@@ -64,13 +67,27 @@ void ParameterHost::beginSaving() {
   beginPublishing();
 }
 
+kj::Promise<Status> ParameterHost::provideModel(ModelSpec model, std::string optimizer) {
+  return models_->provideModel(std::move(model), std::move(optimizer)).then([this](Status provided) {
+    beginPublishing();  // an untrained model may have been replaced
+    return provided;
+  });
+}
+
+void ParameterHost::drop() {
+  if (publisher_) publisher_->forget();
+  models_->drop();
+}
+
 kj::Promise<void> ParameterHost::saveValues() {
   return models_->saveValues().then([this] { beginPublishing(); });
 }
 
 Status ParameterHost::saveLast() {
-  if (publisher_) publisher_->finish();
-  return durability_->finish();
+  const Status published = publisher_ ? publisher_->finish() : Status();
+  const Status saved = durability_->finish();
+  if (!saved.ok() || published.ok()) return saved;
+  return {published.error().code, "the last version: " + published.message()};
 }
 
 kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> state, Departed departed) {

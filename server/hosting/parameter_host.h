@@ -85,7 +85,7 @@ class ParameterHost final : public Hosting {
   /// Makes `arrived` the served model. With durability, resolves once it and the departed ranks are on disk.
   kj::Promise<Status> installModel(Arrived arrived, Departed departed);
   /// Removes the model.
-  void drop() { models_->drop(); }
+  void drop();
   /// Stops saving a dropped model. Blocks; on any thread.
   void stopSaving() { models_->stopSaving(); }
   /// Starts to save the model, if it is initialized. Blocks; call once, before any trainer joins.
@@ -124,7 +124,8 @@ class ParameterHost final : public Hosting {
   /// Durability::newestPart() and recordWhole(). ErrorCode::invalidArgument without durability.
   kj::Promise<Result<NewestPart>> newestPart();
   kj::Promise<Status> recordWhole(WholeCheckpoint whole);
-  /// Saves what `durability` has not saved yet. Blocks; call when no more updates arrive.
+  /// Publishes the last version, and saves what `durability` has not saved yet. Blocks; call when no more
+  /// updates arrive.
   Status saveLast();
   /// Published versions; null: the configuration has no `publish`. The publisher is as thread-safe as its
   /// class says, and lives as long as the host.
@@ -137,9 +138,7 @@ class ParameterHost final : public Hosting {
   /// Fills in model, shards and durability.
   void fillStatus(DaemonStatus& status) const;
 
-  kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer) override {
-    return models_->provideModel(std::move(model), std::move(optimizer));
-  }
+  kj::Promise<Status> provideModel(ModelSpec model, std::string optimizer) override;
   bool hosts(const ModelSpec& model) const override { return models_->serves(model); }
   bool hasModel() const override { return models_->model() != nullptr; }
   bool dropUninitialized() override { return models_->dropUninitialized(); }

@@ -26,7 +26,7 @@ PublishConfig readPublish(ConfigReader in) {
        "range of `f16` fail the version."},
       config.as, {{"model", std::nullopt}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}});
   in.integer({"keep",
-              "Number of versions that are kept; leased versions are kept besides, within "
+              "Number of versions that are kept; leased versions are kept in addition, within "
               "`limits.version_bytes`.",
               Key::kLive},
              config.keep, 1, kKeepMax);

@@ -36,9 +36,15 @@ Publisher::~Publisher() { end(false); }
 
 void Publisher::begin(CheckpointSource source) {
   const std::lock_guard hold(mutex_);
+  if (source_ && source_->store == source.store) return;
   source_ = std::move(source);
   schedule_ = CheckpointSchedule(scheduleTerms());
   schedule_.start(now(), {updatesOf(*source_->store), 0});
+}
+
+void Publisher::forget() {
+  const std::lock_guard hold(mutex_);
+  source_.reset();
 }
 
 kj::Promise<Result<VersionInfo>> Publisher::publish() {
@@ -60,7 +66,10 @@ void Publisher::follow(const PublishConfig& config, VersionLedger::Terms terms) 
   if (source_) schedule_.follow(scheduleTerms());
 }
 
-void Publisher::finish() { end(true); }
+Status Publisher::finish() {
+  end(true);
+  return lastOutcome_;
+}
 
 void Publisher::end(bool publishLast) {
   {
@@ -90,9 +99,10 @@ void Publisher::run() {
   std::unique_lock hold(mutex_);
   while (!ending_) {
     wake_.wait_for(hold, kPoll, [this] { return ending_ || !requests_.empty(); });
-    const bool due = source_ && schedule_.due(now(), {updatesOf(*source_->store), 0});
     if (ending_) break;
-    if (requests_.empty() && !due) {
+    if (copy_ && (!source_ || &copy_->store() != source_->store.get()))
+      copy_ = nullptr;  // of a previous model
+    if (requests_.empty() && !due()) {
       if (now() < pruneAt) continue;
       pruneAt = now() + kPruneSeconds;
       hold.unlock();
@@ -113,7 +123,11 @@ void Publisher::run() {
   requests_.clear();
   const bool last = publishLast_ && source_ && scheduled() && schedule_.unsaved(updatesOf(*source_->store));
   hold.unlock();
-  if (last) static_cast<void>(attempt());
+  if (last) lastOutcome_ = attempt().status();
+}
+
+bool Publisher::due() const {
+  return source_ && scheduled() && schedule_.due(now(), {updatesOf(*source_->store), 0});
 }
 
 Result<VersionInfo> Publisher::attempt() {
@@ -121,11 +135,11 @@ Result<VersionInfo> Publisher::attempt() {
   Result<VersionInfo> made = make();
   const std::lock_guard hold(mutex_);
   if (!made.ok()) {
-    if (scheduled()) schedule_.failed(now());
+    schedule_.failed(now());
     failures_++;
     lastError_ = made.message();
     logLine(spdlog::level::err, {.event = "failed"},
-            "no version is published: {}; training continues, earlier versions stay", lastError_);
+            "publishing failed: {}; training continues, the newest version stays", lastError_);
     return made;
   }
   published_++;
@@ -144,10 +158,16 @@ Result<VersionInfo> Publisher::make() {
     source = source_;
     config = config_;
   }
+  if (!source) return Error{ErrorCode::notReady, "the model has no values yet"};
+  if (source->store->shardCount() == 0) {
+    return Error{ErrorCode::invalidArgument,
+                 "the model has only embedding tables, which are not in published versions"};
+  }
   if (!copy_ || &copy_->store() != source->store.get()) {
     copy_ = nullptr;  // before the next one is allocated
     PSD_ASSIGN_OR_RETURN(copy_, WeightsCopy::make(source->store, config.as));
   }
+  PSD_RETURN_IF_ERROR(versions_->admits(copy_->model()));
   const uint64_t updates = updatesOf(*source->store);
   std::optional<WeightsCopy::Taken> taken;
   while (!taken) {
@@ -157,7 +177,7 @@ Result<VersionInfo> Publisher::make() {
   VersionInfo info{.updates = taken->updates, .created = utcNow(), .moment = taken->moment};
   PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {copy_->model(), values}));
   const std::lock_guard hold(mutex_);
-  schedule_.succeeded(now(), {updates, 0}, info.bytes);
+  if (source_ && source_->store == source->store) schedule_.succeeded(now(), {updates, 0}, info.bytes);
   pauseMaxSeconds_ = std::max(pauseMaxSeconds_, taken->pauseSeconds);
   return info;
 }

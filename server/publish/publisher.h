@@ -28,16 +28,18 @@ class Publisher {
   /// Stops the thread without a last version; publish() calls that wait fail with ErrorCode::shuttingDown.
   ~Publisher();
 
-  /// The model to publish, once it is initialized.
+  /// The model to publish from now on, once it is initialized; no-op if it is that one already.
   void begin(CheckpointSource source);
+  /// There is no model any more.
+  void forget();
   /// Publishes a version that starts after the call. Resolves with it once it is durable.
   /// ErrorCode::notReady before begin().
   kj::Promise<Result<VersionInfo>> publish();
   /// Applies the live keys of a configuration, and the terms of the store.
   void follow(const PublishConfig& config, VersionLedger::Terms terms);
-  /// Publishes a last version if some are due by time or updates and the model has changed, and ends the
-  /// thread. Blocks; no update may follow. Idempotent.
-  void finish();
+  /// Publishes a last version if versions are made by time or updates and the model has changed since, and
+  /// ends the thread. Returns the error of that version. Blocks; no update may follow. Idempotent.
+  Status finish();
 
   VersionStore& versions() { return *versions_; }
   PublishStatus status() const;
@@ -46,6 +48,7 @@ class Publisher {
   using Requests = std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>>>;
 
   void run();
+  bool due() const;
   /// Publishes one version and records the outcome.
   Result<VersionInfo> attempt();
   Result<VersionInfo> make();
@@ -65,6 +68,7 @@ class Publisher {
   CheckpointSchedule schedule_;
   Requests requests_;
   bool ending_ = false, publishLast_ = false;
+  Status lastOutcome_;  // of the last version that finish() publishes
   uint64_t published_ = 0, failures_ = 0;
   std::string lastError_;
   double lastSeconds_ = 0, pauseMaxSeconds_ = 0;

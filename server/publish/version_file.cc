@@ -70,14 +70,20 @@ std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
-uint64_t versionBytes(const VersionInfo& info, const ModelSpec& model) {
+uint64_t versionBytesMax(const ModelSpec& model) {
+  const VersionInfo longest{.number = UINT64_MAX,
+                            .updates = UINT64_MAX,
+                            .created = "2026-11-29T12:00:00Z",
+                            .moment = Moment::snapshot};
   const std::vector<uint32_t> checksums(model.tensors.size());
-  return head(info, model, checksums).size() + valueBytes(model);
+  return head(longest, model, checksums).size() + valueBytes(model);
 }
 
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
                               const VersionContent& content) {
   const std::string path = versionPath(folder, info.number);
+  PSD_ASSIGN_OR_RETURN(const bool exists, env.exists(path));
+  if (exists) return Error{ErrorCode::io, "'" + path + "' exists already: another program has written it"};
   const std::string start = head(info, content.model, checksumsOf(content));
   const Status written = writeFileAtomically(env, path, [&](WritableFile& file) -> Status {
     PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(start))));
@@ -95,22 +101,16 @@ Result<VersionHeader> readVersionHeader(Env& env, const std::string& path) {
   return readHeader(*file, path);
 }
 
-Result<OpenVersion> openVersion(Env& env, const std::string& folder, uint64_t number) {
-  const std::string path = versionPath(folder, number);
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ReadableFile> file, env.open(path));
-  PSD_ASSIGN_OR_RETURN(VersionHeader header, readHeader(*file, path));
-  if (header.info.number != number) {
-    return notVersion(path, fmt::format("it says that it is version {}", header.info.number));
-  }
-  return OpenVersion{std::move(header.info), std::move(file)};
-}
-
-void removeUnfinishedVersions(Env& env, const std::string& folder) {
+void removeUnfinishedVersions(Env& env, const std::string& folder, std::string_view name) {
+  constexpr std::string_view kMark = ".tmp.";  // of writeFileAtomically(), with the process's number
   const auto names = env.list(folder);
   if (!names.ok()) return;
-  for (const std::string& name : *names) {
-    const size_t suffix = name.rfind(".tmp.");
-    if (suffix != std::string::npos && suffix > 0) static_cast<void>(env.remove(folder + "/" + name));
+  for (const std::string& found : *names) {
+    const size_t mark = found.rfind(kMark);
+    if (mark == std::string::npos || !numberIn(std::string_view(found).substr(mark + kMark.size()))) continue;
+    const std::string_view of = std::string_view(found).substr(0, mark);
+    const bool ours = name.empty() ? of.starts_with(kPrefix) || of == "versions.json" : of == name;
+    if (ours) static_cast<void>(env.remove(folder + "/" + found));
   }
 }
 

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/os/env.h"
@@ -22,25 +21,20 @@ struct VersionContent {
 /// "FOLDER/version-0000000012.safetensors"
 std::string versionPath(const std::string& folder, uint64_t number);
 
-/// The size of the file that writeVersion() writes.
-uint64_t versionBytes(const VersionInfo& info, const ModelSpec& model);
+/// The largest size of a version of the model, whatever its number.
+uint64_t versionBytesMax(const ModelSpec& model);
 
-/// Writes the file of a version, atomically and durably. `info.bytes` is ignored; returns the file's size.
+/// Writes the file of a version, atomically and durably. `info.bytes` is ignored; returns the file's size. An
+/// Error if there is such a file already.
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
                               const VersionContent& content);
 
-/// A version's file, open for reading: it stays readable after its removal. Thread-safe.
-struct OpenVersion {
-  VersionInfo info;
-  std::shared_ptr<ReadableFile> file;
-};
 /// Reads the header of a version's file of any name. Errors name the file.
 Result<VersionHeader> readVersionHeader(Env& env, const std::string& path);
-/// Opens a version's file and checks its header and size, not the values. Errors name the file.
-Result<OpenVersion> openVersion(Env& env, const std::string& folder, uint64_t number);
 
-/// Removes the unfinished files that a process which died has left. The caller holds the folder.
-void removeUnfinishedVersions(Env& env, const std::string& folder);
+/// Removes the unfinished files of `name` (of any version, if empty) that processes which died have left. The
+/// caller holds the folder.
+void removeUnfinishedVersions(Env& env, const std::string& folder, std::string_view name = {});
 
 /// The numbers of the versions in a folder, ascending. A missing folder has none.
 Result<std::vector<uint64_t>> listVersions(Env& env, const std::string& folder);

@@ -1,7 +1,6 @@
 #include "server/publish/version_ledger.h"
 
 #include <algorithm>
-#include <set>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -14,33 +13,37 @@ void VersionLedger::restore(uint64_t number, uint64_t bytes, Time heldUntil) {
   reserveNumber(number);
 }
 
-Result<uint64_t> VersionLedger::begin(uint64_t bytes, Time now) {
+Status VersionLedger::admits(uint64_t bytes, Time now) const {
   if (2 * bytes > terms_.bytes) {
-    return Error{ErrorCode::overloaded,
-                 fmt::format("a version takes {}, and limits.version_bytes ({}) must admit two: raise it",
-                             bytesText(bytes), bytesText(terms_.bytes))};
+    return {ErrorCode::overloaded,
+            fmt::format("a version takes {}, and limits.version_bytes ({}) must admit two: raise it",
+                        bytesText(bytes), bytesText(terms_.bytes))};
   }
   uint64_t stays = this->bytes();
   for (const uint64_t number : surplus(bytes, now)) stays -= versions_.at(number).bytes;
-  if (stays + bytes > terms_.bytes) {
-    return Error{ErrorCode::overloaded,
-                 fmt::format("the versions that must stay take {} and this one {}, beyond "
-                             "limits.version_bytes ({}): raise it, or wait for leases to end (psd versions)",
-                             bytesText(stays), bytesText(bytes), bytesText(terms_.bytes))};
-  }
+  if (stays + bytes <= terms_.bytes) return {};
+  return {
+      ErrorCode::overloaded,
+      fmt::format("leased versions and the newest take {} and the new one {}, beyond limits.version_bytes "
+                  "({}): raise it, or wait for leases to expire (psd versions)",
+                  bytesText(stays), bytesText(bytes), bytesText(terms_.bytes))};
+}
+
+Result<uint64_t> VersionLedger::begin(uint64_t bytes, Time now) {
+  PSD_RETURN_IF_ERROR(admits(bytes, now));
   return ++highest_;
 }
 
 std::vector<uint64_t> VersionLedger::surplus(uint64_t bytes, Time now) const {
   std::vector<uint64_t> out;
+  const std::set<uint64_t> kept = leased(now);
   uint64_t left = this->bytes();
-  size_t unleased = 0;
-  for (const auto& [number, version] : versions_) unleased += isLeased(number, version, now) ? 0 : 1;
+  size_t unleased = versions_.size() - kept.size();
   for (const auto& [number, version] : versions_) {
     const bool beyondKeep = bytes == 0 && unleased > terms_.keep;
     const bool beyondBytes = left + bytes > terms_.bytes;
     if (!beyondKeep && !beyondBytes) break;
-    if (number == newest() || isLeased(number, version, now)) continue;
+    if (number == newest() || kept.contains(number)) continue;
     out.push_back(number);
     left -= version.bytes;
     unleased--;
@@ -71,23 +74,23 @@ Result<VersionLedger::Lease> VersionLedger::lease(uint64_t id, uint64_t number, 
   const auto held = leases_.find(id);
   if (held == leases_.end() && leases_.size() >= terms_.leases) {
     return Error{ErrorCode::overloaded,
-                 fmt::format("{} leases are held, which is limits.version_leases", leases_.size())};
+                 fmt::format("the limit of {} leases is reached (limits.version_leases)", terms_.leases)};
   }
-  std::set<uint64_t> leased = {number};
+  std::set<uint64_t> kept = {number};
   for (const auto& [other, lease] : leases_) {
-    if (other != id) leased.insert(lease.number);
+    if (other != id) kept.insert(lease.number);
   }
   for (const auto& [other, held] : versions_) {
-    if (held.heldUntil > now) leased.insert(other);
+    if (held.heldUntil > now) kept.insert(other);
   }
   uint64_t bytes = 2 * versions_.rbegin()->second.bytes;
-  for (const uint64_t each : leased) bytes += versions_.at(each).bytes;
+  for (const uint64_t each : kept) bytes += versions_.at(each).bytes;
   if (bytes > terms_.bytes) {
     return Error{
         ErrorCode::overloaded,
         fmt::format("{} versions would be leased, which with room for two more exceeds "
                     "limits.version_bytes ({}): raise it, or read the newest version without a lease",
-                    leased.size(), bytesText(terms_.bytes))};
+                    kept.size(), bytesText(terms_.bytes))};
   }
   return leases_[id] = {id, number, std::move(reader), now + time};
 }
@@ -139,9 +142,23 @@ uint64_t VersionLedger::bytes() const {
   return sum;
 }
 
-bool VersionLedger::isLeased(uint64_t number, const Version& version, Time now) const {
-  return version.heldUntil > now ||
-         std::ranges::any_of(leases_, [number](const auto& each) { return each.second.number == number; });
+std::set<uint64_t> VersionLedger::leased(Time now) const {
+  std::set<uint64_t> out;
+  for (const auto& [id, lease] : leases_) out.insert(lease.number);
+  for (const auto& [number, version] : versions_) {
+    if (version.heldUntil > now) out.insert(number);
+  }
+  return out;
+}
+
+std::optional<VersionLedger::Lease> VersionLedger::leaseOf(uint64_t id) const {
+  const auto found = leases_.find(id);
+  return found == leases_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void VersionLedger::undoLease(uint64_t id, const std::optional<Lease>& before) {
+  leases_.erase(id);
+  if (before && versions_.contains(before->number)) leases_[id] = *before;
 }
 
 }  // namespace psd

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,7 +40,6 @@ class VersionLedger {
   explicit VersionLedger(Terms terms) : terms_(terms) {}
   /// Replaces the terms; leases beyond them stay until they end.
   void follow(Terms terms) { terms_ = terms; }
-  const Terms& terms() const { return terms_; }
 
   /// Adds a version of a previous daemon, which may have been leased there: it is not removed before
   /// `heldUntil`. Call before begin(), in ascending order of the numbers.
@@ -45,8 +47,10 @@ class VersionLedger {
   /// The next version has a larger number than this one.
   void reserveNumber(uint64_t number) { highest_ = std::max(highest_, number); }
 
-  /// Starts a version of `bytes`: assigns its number. ErrorCode::overloaded if the limit does not admit two
-  /// versions of that size, or if what must stay leaves no room for it.
+  /// Whether a version of `bytes` may begin. ErrorCode::overloaded if the limit does not admit two versions
+  /// of that size, or if leased versions leave no room for it.
+  Status admits(uint64_t bytes, Time now) const;
+  /// Starts a version of `bytes`: assigns its number. Errors as of admits().
   Result<uint64_t> begin(uint64_t bytes, Time now);
   /// The versions to remove so that a version of `bytes` more (0: of none) keeps to the terms, oldest first.
   std::vector<uint64_t> surplus(uint64_t bytes, Time now) const;
@@ -59,14 +63,18 @@ class VersionLedger {
   /// same id releases the previous one. ErrorCode::notReady if the version does not exist, invalidArgument if
   /// the time is zero or beyond Terms::leaseMax, overloaded beyond the other terms.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, std::string reader, Time now);
+  /// The lease with that id, if it is held.
+  std::optional<Lease> leaseOf(uint64_t id) const;
+  /// Undoes the last lease() of an id: `before` is what leaseOf() returned before it.
+  void undoLease(uint64_t id, const std::optional<Lease>& before);
   /// Ends a lease; no-op if there is none.
   void release(uint64_t id) { leases_.erase(id); }
   /// Ends the leases whose time is over.
   void expire(Time now);
 
+  std::chrono::seconds leaseMax() const { return terms_.leaseMax; }
   /// 0: there is none yet.
   uint64_t newest() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
-  bool has(uint64_t number) const { return versions_.contains(number); }
   /// ErrorCode::notReady: why a version does not exist.
   Error missing(uint64_t number) const;
   std::vector<uint64_t> numbers() const;
@@ -81,7 +89,8 @@ class VersionLedger {
     uint64_t bytes = 0;
     Time heldUntil = Time::min();  ///< by leases of a previous daemon
   };
-  bool isLeased(uint64_t number, const Version& version, Time now) const;
+  /// The versions that leases keep, those of a previous daemon included.
+  std::set<uint64_t> leased(Time now) const;
 
   Terms terms_;
   uint64_t highest_ = 0;

@@ -1,6 +1,8 @@
 #include "server/publish/version_store.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -17,6 +19,7 @@ using System = std::chrono::system_clock;
 
 /// The index rounds the ends of leases up to this, so that readers' renewals rarely write it.
 constexpr std::chrono::seconds kLeaseGrain{60};
+constexpr std::chrono::seconds kTolerance{1};  // of the two clocks
 
 VersionIndex::Time roundedUp(System::time_point time) {
   const auto grains = std::chrono::ceil<std::chrono::seconds>(time.time_since_epoch()) / kLeaseGrain + 1;
@@ -26,8 +29,9 @@ VersionIndex::Time roundedUp(System::time_point time) {
 }  // namespace
 
 Result<std::shared_ptr<VersionStore>> VersionStore::open(std::shared_ptr<Env> env, const std::string& folder,
-                                                         VersionLedger::Terms terms) {
-  std::shared_ptr<VersionStore> store(new VersionStore(std::move(env), folder, terms));
+                                                         VersionLedger::Terms terms,
+                                                         std::function<Status()> holds) {
+  std::shared_ptr<VersionStore> store(new VersionStore(std::move(env), folder, terms, std::move(holds)));
   PSD_RETURN_IF_ERROR(store->load());
   return store;
 }
@@ -39,22 +43,29 @@ Status VersionStore::load() {
   auto index = readVersionIndex(*env_, folder_);
   if (!index.ok()) spdlog::warn("{}; the leases of the previous daemon have ended", index.message());
   if (index.ok() && *index) index_ = **std::move(index);
-  const auto now = System::now();
+  // However the system's clock was set meanwhile, no lease is longer.
+  const auto most = System::now() + ledger_.leaseMax() + 2 * kLeaseGrain;
+  for (auto& [number, until] : index_.leasedUntil) until = std::min<VersionIndex::Time>(until, most);
   for (const uint64_t number : numbers) {
-    auto version = openVersion(*env_, folder_, number);
     ledger_.reserveNumber(number);
-    if (!version.ok()) {
-      spdlog::warn("skipped: {}", version.message());
+    auto header = readVersionHeader(*env_, versionPath(folder_, number));
+    if (header.ok() && header->info.number != number) {
+      header = Error{ErrorCode::io, fmt::format("'{}' says that it is version {}",
+                                                versionPath(folder_, number), header->info.number)};
+    }
+    if (!header.ok()) {
+      spdlog::warn("skipped: {}", header.message());
       continue;
     }
     const auto leased = index_.leasedUntil.find(number);
-    const auto left = leased == index_.leasedUntil.end() ? System::duration::zero() : leased->second - now;
-    ledger_.restore(number, version->info.bytes,
+    const auto left =
+        leased == index_.leasedUntil.end() ? System::duration::zero() : leased->second - System::now();
+    ledger_.restore(number, header->info.bytes,
                     left > System::duration::zero() ? Steady::now() + left : Steady::time_point::min());
-    history_ = version->info.history;
-    open_[number] = std::make_shared<const OpenVersion>(*std::move(version));
+    history_ = header->info.history;
+    infos_[number] = std::move(header->info);
   }
-  if (open_.empty()) history_ = drawId();
+  if (infos_.empty()) history_ = drawId();
   return {};
 }
 
@@ -63,26 +74,32 @@ void VersionStore::follow(VersionLedger::Terms terms) {
   ledger_.follow(terms);
 }
 
+Status VersionStore::admits(const ModelSpec& model) const {
+  const uint64_t bytes = versionBytesMax(model);
+  const std::lock_guard hold(mutex_);
+  return ledger_.admits(bytes, Steady::now());
+}
+
 Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent& content) {
   info.history = history_;
-  info.bytes = versionBytes(info, content.model);
+  const uint64_t bytes = versionBytesMax(content.model);
+  if (holds_) PSD_RETURN_IF_ERROR(holds_());
   std::vector<std::string> paths;
   {
     const std::lock_guard hold(mutex_);
     const auto now = Steady::now();
     ledger_.expire(now);
-    const std::vector<uint64_t> surplus = ledger_.surplus(info.bytes, now);
-    PSD_ASSIGN_OR_RETURN(info.number, ledger_.begin(info.bytes, now));
+    const std::vector<uint64_t> surplus = ledger_.surplus(bytes, now);
+    PSD_ASSIGN_OR_RETURN(info.number, ledger_.begin(bytes, now));
     paths = takeOut(surplus);
   }
   removeFiles(paths);
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));  // somebody may have removed it
   PSD_ASSIGN_OR_RETURN(info.bytes, writeVersion(*env_, folder_, info, content));
-  PSD_ASSIGN_OR_RETURN(OpenVersion version, openVersion(*env_, folder_, info.number));
   {
     const std::lock_guard hold(mutex_);
     ledger_.commit(info.number, info.bytes);
-    open_[info.number] = std::make_shared<const OpenVersion>(std::move(version));
+    infos_[info.number] = info;
     announce(info);
   }
   prune();
@@ -98,10 +115,7 @@ void VersionStore::prune() {
     paths = takeOut(ledger_.surplus(0, now));
   }
   removeFiles(paths);
-  const Status trimmed = keepLeases(true);
-  if (!trimmed.ok() && !std::exchange(warned_, true)) {
-    spdlog::warn("leases that have ended would hold versions after a restart: {}", trimmed.message());
-  }
+  static_cast<void>(keepLeases(/*trim=*/true));  // says so itself
 }
 
 std::vector<std::string> VersionStore::takeOut(const std::vector<uint64_t>& numbers) {
@@ -109,7 +123,8 @@ std::vector<std::string> VersionStore::takeOut(const std::vector<uint64_t>& numb
   std::swap(paths, unremoved_);
   for (const uint64_t number : numbers) {
     ledger_.removed(number);
-    open_.erase(number);
+    infos_.erase(number);
+    if (lastRead_.first == number) lastRead_ = {};
     paths.push_back(versionPath(folder_, number));
   }
   return paths;
@@ -131,15 +146,15 @@ void VersionStore::removeFiles(const std::vector<std::string>& paths) {
 std::vector<VersionInfo> VersionStore::versions() const {
   const std::lock_guard hold(mutex_);
   std::vector<VersionInfo> out;
-  for (const auto& [number, version] : open_) out.push_back(version->info);
+  for (const auto& [number, info] : infos_) out.push_back(info);
   return out;
 }
 
 kj::Promise<Result<VersionInfo>> VersionStore::whenPublished(uint64_t number) {
   const std::lock_guard hold(mutex_);
   if (ended_) return Result<VersionInfo>(*ended_);
-  if (!open_.empty() && open_.rbegin()->first >= number) {
-    return Result<VersionInfo>(open_.rbegin()->second->info);
+  if (!infos_.empty() && infos_.rbegin()->first >= number) {
+    return Result<VersionInfo>(infos_.rbegin()->second);
   }
   waiters_.remove_if([](const Waiter& each) { return !each.fulfiller->isWaiting(); });
   auto wait = kj::newPromiseAndCrossThreadFulfiller<Result<VersionInfo>>();
@@ -162,29 +177,50 @@ void VersionStore::end(const Error& why) {
   waiters_.clear();
 }
 
-Result<std::shared_ptr<const OpenVersion>> VersionStore::find(uint64_t number) const {
+Result<VersionInfo> VersionStore::find(uint64_t number) const {
   const std::lock_guard hold(mutex_);
-  if (open_.empty()) {
-    return Error{ErrorCode::notReady,
-                 "no version is published yet: see `publish` in the configuration, or "
-                 "run psd publish"};
+  const auto found = number == 0 && !infos_.empty() ? std::prev(infos_.end()) : infos_.find(number);
+  if (found == infos_.end()) return ledger_.missing(number);
+  return found->second;
+}
+
+Result<std::vector<std::byte>> VersionStore::read(uint64_t number, uint64_t offset, uint64_t count) {
+  std::shared_ptr<ReadableFile> file;
+  {
+    const std::lock_guard hold(mutex_);
+    const auto found = infos_.find(number);
+    if (found == infos_.end()) return ledger_.missing(number);
+    const uint64_t size = found->second.bytes;
+    if (count == 0 || offset > size || count > size - offset) {
+      return Error{ErrorCode::badSlice,
+                   fmt::format("{} bytes from {} on are not in the {} bytes of version {}", count, offset,
+                               size, number)};
+    }
+    if (lastRead_.first == number) file = lastRead_.second;
   }
-  if (number == 0) return open_.rbegin()->second;
-  const auto found = open_.find(number);
-  if (found != open_.end()) return found->second;
-  return ledger_.missing(number);
+  if (!file) {
+    PSD_ASSIGN_OR_RETURN(file, env_->open(versionPath(folder_, number)));
+    const std::lock_guard hold(mutex_);
+    if (infos_.contains(number)) lastRead_ = {number, file};
+  }
+  std::vector<std::byte> bytes(count + 7);  // which wire::referenceBytes() may read
+  PSD_RETURN_IF_ERROR(file->read(offset, std::span(bytes).first(count)));
+  return bytes;
 }
 
 Result<VersionStore::Lease> VersionStore::lease(uint64_t id, uint64_t number, std::chrono::seconds time,
                                                 const std::string& reader) {
   Lease granted;
+  std::optional<Lease> before;
   {
     const std::lock_guard hold(mutex_);
     if (number == 0) number = ledger_.newest();
+    before = ledger_.leaseOf(id);
     PSD_ASSIGN_OR_RETURN(granted, ledger_.lease(id, number, time, reader, Steady::now()));
   }
   if (const Status kept = keepLeases(); !kept.ok()) {
-    release(id);
+    const std::lock_guard hold(mutex_);
+    ledger_.undoLease(id, before);
     return kept.error();
   }
   return granted;
@@ -205,20 +241,29 @@ Status VersionStore::keepLeases(bool trim) {
     for (const auto& [number, until] : ledger_.leasedUntil()) {
       const auto end = System::now() + std::chrono::duration_cast<System::duration>(until - now);
       const auto known = index_.leasedUntil.find(number);
-      covered = covered && known != index_.leasedUntil.end() && known->second >= end;
-      next.leasedUntil[number] = roundedUp(end);
+      const bool isCovered = known != index_.leasedUntil.end() && known->second + kTolerance >= end;
+      covered = covered && isCovered;
+      next.leasedUntil[number] = isCovered ? known->second : roundedUp(end);
     }
   }
-  const bool excess = trim && index_.leasedUntil.size() > next.leasedUntil.size();
-  if (covered && !excess) return {};
-  PSD_RETURN_IF_ERROR(writeVersionIndex(*env_, folder_, next));
-  index_ = std::move(next);
-  return {};
+  const bool excess = index_.leasedUntil.size() > next.leasedUntil.size();
+  if (covered && !(trim && excess)) return {};
+  // A reader that alternates between versions must not write the index each time.
+  if (!trim) next.leasedUntil.insert(index_.leasedUntil.begin(), index_.leasedUntil.end());
+  Status written = holds_ ? holds_() : Status();
+  if (written.ok()) written = writeVersionIndex(*env_, folder_, next);
+  if (written.ok()) {
+    index_ = std::move(next);
+    warned_ = false;
+  } else if (trim && !std::exchange(warned_, true)) {
+    spdlog::warn("after a restart, leases that have expired would hold versions: {}", written.message());
+  }
+  return written;
 }
 
 size_t VersionStore::entries() const {
   const std::lock_guard hold(mutex_);
-  return open_.size() + ledger_.leases().size();
+  return infos_.size() + ledger_.leases().size();
 }
 
 void VersionStore::fillStatus(PublishStatus& status) const {
@@ -226,19 +271,19 @@ void VersionStore::fillStatus(PublishStatus& status) const {
   status.bytes = ledger_.bytes();
   status.newest = ledger_.newest();
   status.history = fmt::format("{:016x}", history_);
-  for (const auto& [number, version] : open_) {
-    const VersionInfo& info = version->info;
+  std::map<uint64_t, uint64_t> newer;  // by version, how many are
+  for (const auto& [number, info] : infos_) {
     status.versions.push_back(
         {info.number, info.updates, info.created, std::string(momentName(info.moment)), info.bytes});
+    newer[number] = infos_.size() - status.versions.size();
   }
   const auto now = Steady::now();
   for (const Lease& lease : ledger_.leases()) {
     const double left = std::chrono::duration<double>(lease.until - now).count();
-    if (left <= 0) continue;
-    const auto behind = static_cast<uint64_t>(
-        std::ranges::count_if(open_, [&](const auto& each) { return each.first > lease.number; }));
-    status.leases.push_back({lease.reader, lease.number, behind, left});
+    if (left > 0) status.leases.push_back({lease.reader, lease.number, newer[lease.number], left});
   }
+  std::ranges::sort(status.leases, {},
+                    [](const VersionLeaseStatus& lease) { return std::tie(lease.reader, lease.version); });
 }
 
 }  // namespace psd

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <kj/async.h>
@@ -28,14 +31,18 @@ class VersionStore {
 
   /// Finds the versions in `folder`, which is created if missing; skips damaged files, with a warning.
   /// Blocks.
+  /// `holds`: checks that this process still holds the folder above; null: it need not.
   static Result<std::shared_ptr<VersionStore>> open(std::shared_ptr<Env> env, const std::string& folder,
-                                                    VersionLedger::Terms terms);
+                                                    VersionLedger::Terms terms,
+                                                    std::function<Status()> holds = nullptr);
 
   /// Replaces the terms, from the next version on.
   void follow(VersionLedger::Terms terms);
   /// Identifies the sequence of versions: a reader that sees another history must not compare numbers.
   uint64_t history() const { return history_; }
 
+  /// Whether a version of the model may be published now. ErrorCode::overloaded.
+  Status admits(const ModelSpec& model) const;
   /// Publishes the values as the next version: its file is durable before any reader sees it. `info` lacks
   /// number and bytes. Blocks; called by one thread.
   Result<VersionInfo> publish(VersionInfo info, const VersionContent& content);
@@ -46,8 +53,10 @@ class VersionStore {
   std::vector<VersionInfo> versions() const;
   /// Resolves with the newest version once its number is at least `number`.
   kj::Promise<Result<VersionInfo>> whenPublished(uint64_t number);
-  /// A version for reading; 0: the newest. ErrorCode::notReady if it does not exist.
-  Result<std::shared_ptr<const OpenVersion>> find(uint64_t number) const;
+  /// 0: the newest. ErrorCode::notReady if it does not exist.
+  Result<VersionInfo> find(uint64_t number) const;
+  /// Bytes of a version's file. Errors: badSlice, as of find(), or io. Blocks.
+  Result<std::vector<std::byte>> read(uint64_t number, uint64_t offset, uint64_t count);
   /// Grants or renews a lease, see VersionLedger::lease(); 0: of the newest version. The lease survives a
   /// restart of the daemon. Blocks.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
@@ -66,8 +75,9 @@ class VersionStore {
     kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>> fulfiller;
   };
 
-  VersionStore(std::shared_ptr<Env> env, std::string folder, VersionLedger::Terms terms)
-      : env_(std::move(env)), folder_(std::move(folder)), ledger_(terms) {}
+  VersionStore(std::shared_ptr<Env> env, std::string folder, VersionLedger::Terms terms,
+               std::function<Status()> holds)
+      : env_(std::move(env)), folder_(std::move(folder)), holds_(std::move(holds)), ledger_(terms) {}
 
   /// Reads index and files. Called by open().
   Status load();
@@ -82,16 +92,18 @@ class VersionStore {
 
   const std::shared_ptr<Env> env_;
   const std::string folder_;
+  const std::function<Status()> holds_;
   uint64_t history_ = 0;  // set by load()
 
-  std::mutex indexMutex_;  // taken before mutex_; guards the file and the member below
+  std::mutex indexMutex_;  // taken before mutex_; guards the file and the members below
   VersionIndex index_;     // as in the file
   bool warned_ = false;    // that it cannot be trimmed
 
   mutable std::mutex mutex_;  // guards the members below
   VersionLedger ledger_;
-  std::map<uint64_t, std::shared_ptr<const OpenVersion>> open_;
-  std::vector<std::string> unremoved_;  // files whose removal failed
+  std::map<uint64_t, VersionInfo> infos_;
+  std::pair<uint64_t, std::shared_ptr<ReadableFile>> lastRead_;  // of the version that was read last
+  std::vector<std::string> unremoved_;                           // files whose removal failed
   std::list<Waiter> waiters_;
   std::optional<Error> ended_;
 };

@@ -36,7 +36,8 @@ Result<std::unique_ptr<WeightsCopy>> WeightsCopy::make(std::shared_ptr<Parameter
   copy->memory_.reset(
       static_cast<std::byte*>(std::aligned_alloc(kLayoutGrainElements * sizeof(float), bytes)));
   if (!copy->memory_) {
-    return Error{ErrorCode::overloaded, fmt::format("no memory for a copy of {} bytes", bytes)};
+    return Error{ErrorCode::overloaded,
+                 fmt::format("out of memory: cannot allocate {} bytes for a copy of the weights", bytes)};
   }
   std::memset(copy->memory_.get(), 0, bytes);
   return copy;
@@ -49,7 +50,7 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
   kj::WaitScope scope(loop);
   Taken taken;
   {
-    const Locks locks = lockAtRound(groups, scope, taken.moment);
+    const Locks locks = lockAtRound(groups, scope, taken);
     taken.updates = std::numeric_limits<uint64_t>::max();
     for (size_t i = 0; i < store_->shardCount(); i++) {
       Shard& shard = store_->shard(i);
@@ -66,26 +67,34 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
 }
 
 WeightsCopy::Locks WeightsCopy::lockAtRound(const std::vector<CheckpointSource::Group>& groups,
-                                            kj::WaitScope& scope, Moment& moment) const {
+                                            kj::WaitScope& scope, Taken& taken) const {
+  bool live = false, rounds = false;
+  for (size_t i = 0; i < store_->shardCount(); i++) {
+    live = live || groups[store_->shard(i).group()].live;
+    rounds = rounds || groups[store_->shard(i).group()].rounds;
+  }
+  taken.moment = live ? Moment::live : Moment::snapshot;
+  const bool waits = rounds && !live;
   const auto until = std::chrono::steady_clock::now() + kRoundWait;
   for (;;) {
-    Locks locks = lock(groups, scope);
-    const auto live = [&](const ParameterBlock& block) { return groups[block.group()].live; };
-    moment = Moment::snapshot;
-    for (size_t i = 0; i < store_->shardCount(); i++) {
-      if (live(store_->shard(i))) moment = Moment::live;
+    const bool isLast = std::chrono::steady_clock::now() >= until;
+    // Looks without the locks first: updates wait only for an attempt that is likely to succeed.
+    if (!waits || isLast || atSameRound(groups)) {
+      Locks locks = lock(groups, scope);
+      if (waits && atSameRound(groups)) taken.moment = Moment::round;
+      if (!waits || isLast || taken.moment == Moment::round) return locks;
+      taken.pauseSeconds = std::max(taken.pauseSeconds, pauseOf(locks));
     }
-    if (moment == Moment::live) return locks;
-    const bool rounds = std::ranges::any_of(groups, [](const auto& group) { return group.rounds; });
-    if (!rounds) return locks;
-    if (atSameRound(groups)) {
-      moment = Moment::round;
-      return locks;
-    }
-    if (std::chrono::steady_clock::now() >= until) return locks;
-    locks.clear();
     std::this_thread::sleep_for(kRoundPoll);
   }
+}
+
+double WeightsCopy::pauseOf(const Locks& locks) {
+  double most = 0;
+  for (const ShardLock::Guard& guard : locks) {
+    most = std::max(most, std::chrono::duration<double>(guard.nextWaiterDelay()).count());
+  }
+  return most;
 }
 
 WeightsCopy::Locks WeightsCopy::lock(const std::vector<CheckpointSource::Group>& groups,

@@ -55,8 +55,10 @@ class WeightsCopy {
   Locks lock(const std::vector<CheckpointSource::Group>& groups, kj::WaitScope& scope) const;
   /// lock(), once the groups with rounds have finished the same one; `moment` says whether they have.
   Locks lockAtRound(const std::vector<CheckpointSource::Group>& groups, kj::WaitScope& scope,
-                    Moment& moment) const;
-  /// Whether all groups with rounds have finished the same one. The locks are held.
+                    Taken& taken) const;
+  /// The longest time that an update has waited for one of the locks.
+  static double pauseOf(const Locks& locks);
+  /// Whether all groups with rounds have finished the same one.
   bool atSameRound(const std::vector<CheckpointSource::Group>& groups) const;
   float* elements() { return reinterpret_cast<float*>(memory_.get()); }
   Status copyShard(Shard& shard, Lane& lane);

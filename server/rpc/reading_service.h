@@ -1,7 +1,6 @@
 #pragma once
 
 #include "schema/psd.capnp.h"
-#include "server/loop/background.h"
 #include "server/pull/slice_encoder.h"
 #include "server/rpc/counted_service.h"
 #include "server/service/administration.h"
@@ -41,7 +40,6 @@ class ReadingService final : public CountedService<schema::Reading> {
   bool waitsForTakeover_ = false;  // a takeover() call is waiting
   bool waitsForMove_ = false;      // a moved() call is waiting
   bool waitsForVersion_ = false;   // a published() call is waiting
-  Background background_;          // reads and leases of versions
 };
 
 }  // namespace psd

@@ -9,18 +9,7 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kVersionBytes = 256;  // of one entry in an answer
-
-struct ReadBytes {
-  std::shared_ptr<std::vector<std::byte>> bytes;  // with 7 bytes to spare, as referenceBytes() requires
-  uint64_t count = 0;
-};
-
-Result<ReadBytes> readBytes(const OpenVersion& version, uint64_t offset, uint64_t count) {
-  ReadBytes read{std::make_shared<std::vector<std::byte>>(count + 7), count};
-  PSD_RETURN_IF_ERROR(version.file->read(offset, std::span(*read.bytes).first(count)));
-  return read;
-}
+constexpr uint64_t kEntryBytes = 256;  // of one version in an answer
 
 }  // namespace
 
@@ -35,7 +24,7 @@ kj::Promise<void> ReadingService::versions(VersionsContext context) {
     return kj::READY_NOW;
   }
   auto versions = store->get().versions();
-  const uint64_t bytes = versions.size() * kVersionBytes;
+  const uint64_t bytes = versions.size() * kEntryBytes;
   auto make = [context, versions = std::move(versions)]() mutable {
     auto out = context.getResults().initVersions(static_cast<kj::uint>(versions.size()));
     for (kj::uint i = 0; i < out.size(); i++) writeVersion(versions[i], out[i]);
@@ -72,10 +61,9 @@ kj::Promise<void> ReadingService::leaseVersion(LeaseVersionContext context) {
   const auto lease = [&versions = store->get(), id, number, time,
                       reader = connection_->caller().described()]() -> Result<VersionInfo> {
     PSD_ASSIGN_OR_RETURN(const VersionStore::Lease granted, versions.lease(id, number, time, reader));
-    PSD_ASSIGN_OR_RETURN(const auto version, versions.find(granted.number));
-    return version->info;
+    return versions.find(granted.number);
   };
-  return background_.tryRun<Result<VersionInfo>>(lease).then(
+  return administration_.workers().run<Result<VersionInfo>>(lease).then(
       [context](Result<VersionInfo> version) mutable { writeVersion(version, context.getResults()); });
 }
 
@@ -95,27 +83,20 @@ kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
   auto refuse = [context](const Error& error) mutable {
     wire::writeError(error, context.getResults().initError());
   };
-  const auto find = [&]() -> Result<std::shared_ptr<const OpenVersion>> {
-    PSD_ASSIGN_OR_RETURN(const auto store, administration_.versions());
-    PSD_ASSIGN_OR_RETURN(auto version, store.get().find(number));
-    const uint64_t size = version->info.bytes;
-    if (count == 0 || offset > size || count > size - offset) {
-      return Error{ErrorCode::badSlice, "no such bytes in the file of the version"};
-    }
-    return version;
-  };
-  auto found = find();
-  if (!found.ok()) {
-    refuse(found.error());
+  const auto store = administration_.versions();
+  if (!store.ok()) {
+    refuse(store.error());
     return kj::READY_NOW;
   }
-  auto make = [this, context, version = *std::move(found), offset, count]() mutable {
-    return background_
-        .tryRun<Result<ReadBytes>>([version, offset, count] { return readBytes(*version, offset, count); })
-        .then([this, context](Result<ReadBytes> read) mutable {
+  auto make = [this, context, &versions = store->get(), number, offset, count]() mutable {
+    using Bytes = Result<std::vector<std::byte>>;
+    return administration_.workers()
+        .run<Bytes>([&versions, number, offset, count] { return versions.read(number, offset, count); })
+        .then([this, context, count](Bytes read) mutable {
           if (!read.ok()) return wire::writeError(read.error(), context.getResults().initError());
-          const std::span<const std::byte> bytes(read->bytes->data(), read->count);
-          connection_->pin(bytes.data(), std::move(read->bytes));
+          const auto owner = std::make_shared<const std::vector<std::byte>>(*std::move(read));
+          const std::span<const std::byte> bytes = std::span(*owner).first(count);
+          connection_->pin(bytes.data(), owner);
           auto results = context.getResults(capnp::MessageSize{8, 0});
           results.adoptBytes(wire::referenceBytes(results, bytes));
         });

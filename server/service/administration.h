@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "server/cluster/replica_controller.h"
+#include "server/loop/worker_pool.h"
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/service/control_loop.h"
@@ -137,8 +139,13 @@ class Administration {
   kj::Promise<Status> recover(std::string by) {
     return runReplicaSetAction("a recovery", std::move(by), &ReplicaController::recover);
   }
+  /// Threads for calls about versions that block; only where versions() is not an Error.
+  WorkerPool& workers() { return *workers_; }
   /// The published versions; null: none are configured. Call before any request.
-  void setPublisher(Publisher* publisher) { publisher_ = publisher; }
+  void setPublisher(Publisher* publisher) {
+    publisher_ = publisher;
+    if (publisher) workers_ = std::make_unique<WorkerPool>(kWorkers);
+  }
   /// ErrorCode::invalidArgument if none are configured.
   Result<std::reference_wrapper<VersionStore>> versions() const {
     if (!publisher_) return noVersions();
@@ -196,7 +203,7 @@ class Administration {
  private:
   // Measured sizes of parts of documents, with a margin.
   static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,
-                            kTrainerBytes = 3072, kHotTableBytes = 2048, kVersionBytes = 384;
+                            kTrainerBytes = 3072, kHotTableBytes = 2048, kVersionBytes = 768;
   static uint64_t statusBytesOf(const Coordinator& coordinator, ParameterHost& host) {
     uint64_t bytes = kFixedBytes + coordinator.present() * kTrainerBytes;
     if (const auto model = host.models().model()) {
@@ -209,6 +216,7 @@ class Administration {
     return bytes;
   }
 
+  static constexpr size_t kWorkers = 2;
   static Error noVersions() {
     return {ErrorCode::invalidArgument,
             "this daemon publishes no versions: its configuration has no `publish`"};
@@ -236,6 +244,7 @@ class Administration {
   Publisher* publisher_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
+  std::unique_ptr<WorkerPool> workers_;  // last: its work uses what the members above refer to
 };
 
 }  // namespace psd

@@ -12,7 +12,7 @@ struct VersionStatus {
   uint64_t number = 0;
   uint64_t updates = 0;  ///< that every shard contains
   std::string created;   ///< UTC
-  std::string moment;    ///< "live", "snapshot" or "round", see server/publish/version_file.h
+  std::string moment;    ///< "live", "snapshot" or "round", see common/safetensors/published_version.h
   uint64_t bytes = 0;    ///< of its file
 
   static void fields(auto& visit, auto& self) {
@@ -50,7 +50,7 @@ struct PublishStatus {
   std::string error;  ///< empty: the last attempt succeeded
   double lastSeconds = 0, pauseMaxSeconds = 0;
   std::vector<VersionStatus> versions;     ///< oldest first
-  std::vector<VersionLeaseStatus> leases;  ///< those of one reader follow one another
+  std::vector<VersionLeaseStatus> leases;  ///< ordered by reader
 
   static void fields(auto& visit, auto& self) {
     visit("path", self.path);

@@ -210,9 +210,12 @@ std::string durabilityLines(const DurabilityStatus& durability) {
 }
 
 std::string publishLines(const PublishStatus& publish) {
-  std::string text = publish.newest == 0 ? "none yet" : fmt::format("newest {}", publish.newest);
-  text += fmt::format(", {} of {} in {}", countText(publish.versions.size(), "version"),
-                      bytesText(publish.bytes), publish.path.empty() ? "memory" : publish.path);
+  std::string text = "none yet";
+  if (publish.newest > 0) {
+    text = fmt::format("newest {}, {} of {} in {}", publish.newest,
+                       countText(publish.versions.size(), "version"), bytesText(publish.bytes),
+                       publish.path.empty() ? "memory" : publish.path);
+  }
   if (!publish.leases.empty()) text += ", " + countText(publish.leases.size(), "lease");
   if (publish.failures > 0) text += fmt::format(", {} failed", publish.failures);
   std::string out = labelledLine("published", text);
@@ -324,8 +327,8 @@ std::string versionsTable(const PublishStatus& publish) {
   }
   std::string out = alignedRows(rows);
   for (const VersionLeaseStatus& lease : publish.leases) {
-    out += fmt::format("{} leases version {} for {}, {} behind the newest\n", lease.reader, lease.version,
-                       durationText(lease.secondsLeft), countText(lease.behind, "version"));
+    out += fmt::format("{} leases version {}, {} behind the newest; expires in {}\n", lease.reader,
+                       lease.version, countText(lease.behind, "version"), durationText(lease.secondsLeft));
   }
   return out;
 }

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
-#include "server/checkpoint/locked_folder.h"
 #include "server/client/version_client.h"
 #include "server/publish/version_file.h"
 #include "server/tools/hook.h"
@@ -16,7 +16,8 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kPauseMin{100}, kPauseMax{5'000};
+constexpr std::chrono::milliseconds kPauseMin{100}, kPauseMax{5'000}, kPauseMaxDamaged{60'000};
+constexpr std::string_view kFileName = "model.safetensors";
 
 void printNow(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -26,7 +27,7 @@ void printNow(const std::string& line) {
 void warnNow(const std::string& line) { std::fprintf(stderr, "psd: %s\n", oneLine(line, 4096).c_str()); }
 
 /// Whether another attempt may succeed: the daemon may come back, or get versions or memory.
-bool mayMend(const Error& error) {
+bool mayPass(const Error& error) {
   switch (error.code) {
     case ErrorCode::unavailable:
     case ErrorCode::shuttingDown:
@@ -42,11 +43,16 @@ bool mayMend(const Error& error) {
 class Follow {
  public:
   Follow(Env& env, const DaemonCall& call, const FollowOptions& options)
-      : env_(env), call_(call), options_(options), file_(options.into + "/model.safetensors") {}
+      : env_(env), call_(call), options_(options), file_(options.into + "/" + std::string(kFileName)) {}
 
   Status run() {
-    PSD_ASSIGN_OR_RETURN(const auto folder, LockedFolder::take(env_, options_.into));
-    removeUnfinishedVersions(env_, options_.into);
+    PSD_RETURN_IF_ERROR(env_.createFolder(options_.into));
+    const auto lock = env_.lock(options_.into + "/follow.lock");
+    if (!lock.ok() && lock.error().code == ErrorCode::unavailable) {
+      return {ErrorCode::unavailable, "'" + options_.into + "' is in use by another psd follow"};
+    }
+    if (!lock.ok()) return lock.error();
+    removeUnfinishedVersions(env_, options_.into, kFileName);
     if (const auto header = readVersionHeader(env_, file_); header.ok()) {
       known_ = {header->info.number, header->info.history};
       printNow(fmt::format("version {} is in '{}'", known_.number, file_));
@@ -57,12 +63,16 @@ class Follow {
       const uint64_t before = written_;
       const Status outcome = followOnce();
       if (outcome.ok()) return hooked_;
-      if (!mayMend(outcome.error())) return outcome;
-      if (written_ > before) pause = kPauseMin;
+      if (options_.once || !mayPass(outcome.error())) return outcome;
+      if (written_ > before) {
+        pause = kPauseMin;
+        warned.clear();
+      }
       if (outcome.message() != warned) warnNow(outcome.message() + "; retrying");
       warned = outcome.message();
       std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, kPauseMax);
+      // A damaged version is read whole each time.
+      pause = std::min(2 * pause, outcome.error().code == ErrorCode::io ? kPauseMaxDamaged : kPauseMax);
     }
   }
 
@@ -122,14 +132,18 @@ Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
 
 Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call));
-  return pullVersion(
-      address, number, call.timeout, call.credentials, [&](const PulledVersion& version) -> Status {
-        PSD_RETURN_IF_ERROR(
-            writeFileAtomically(env, to, [&](WritableFile& file) { return file.append(version.bytes); }));
-        printNow(fmt::format("wrote version {} of {} to '{}'", version.info.number, joined(call.servers, ","),
-                             to));
-        return {};
+  Status written;  // an error on this side, not of the daemon
+  const Status pulled =
+      pullVersion(address, number, call.timeout, call.credentials, [&](const PulledVersion& version) {
+        written =
+            writeFileAtomically(env, to, [&](WritableFile& file) { return file.append(version.bytes); });
+        if (written.ok()) {
+          printNow(fmt::format("wrote version {} of {} to '{}'", version.info.number,
+                               joined(call.servers, ","), to));
+        }
+        return written;
       });
+  return written.ok() ? pulled : written;
 }
 
 }  // namespace psd

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 
 #include "common/os/env.h"
@@ -20,11 +19,11 @@ struct FollowOptions {
 
 /// `psd follow`: keeps a file with the newest published version of a daemon: FOLDER/model.safetensors, which
 /// is replaced atomically. Starts with the version in the file, if it is one, and never replaces it by an
-/// older one of the same history. Reconnects for as long as needed. Prints a line for each version. Blocks;
-/// without `once` until an error that a retry cannot mend.
+/// older one of the same history. Reconnects for as long as needed, except with `once`. Prints a line for
+/// each version. Blocks, until a permanent error without `once`.
 Status follow(Env& env, const DaemonCall& call, const FollowOptions& options);
 
-/// `psd export --server --version`: writes a published version, 0: the newest, to a file.
+/// `psd export --server --published`: writes a published version, 0: the newest, to a file.
 Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to);
 
 }  // namespace psd

@@ -46,8 +46,13 @@ pid_t start(const std::string& command, const std::map<std::string, std::string>
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
+  sigset_t ignored;  // by this program
+  sigemptyset(&ignored);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaddset(&ignored, signal);
+  posix_spawnattr_setsigdefault(&attributes, &ignored);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   pid_t pid = 0;
   const int failed = posix_spawn(&pid, "/bin/sh", &actions, &attributes, pointersTo(words).data(),
@@ -68,7 +73,12 @@ Status runHook(const std::string& command, const std::map<std::string, std::stri
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   int state = 0;
-  while (::waitpid(pid, &state, WNOHANG) == 0) {
+  for (pid_t ended = 0; ended != pid;) {
+    ended = ::waitpid(pid, &state, WNOHANG);
+    if (ended < 0 && errno != EINTR) {
+      return {ErrorCode::io, fmt::format("hook '{}': its end is unknown: {}", command, std::strerror(errno))};
+    }
+    if (ended == pid) break;
     if (std::chrono::steady_clock::now() >= deadline) {
       ::kill(-pid, SIGKILL);
       ::waitpid(pid, &state, 0);

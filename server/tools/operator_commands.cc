@@ -194,7 +194,7 @@ Status printVersions(const DaemonCall& call, bool json) {
     std::puts(jsonText(publish == document.end() ? Json() : *publish, 2).c_str());
     return {};
   }
-  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, statusNow(call));
+  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatusOf(call));
   if (!status.publish) {
     return {ErrorCode::invalidArgument, joined(call.servers, ",") +
                                             ": this daemon publishes no versions: its configuration has no "

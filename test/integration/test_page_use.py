@@ -217,7 +217,7 @@ class UseTest(PageTest):
         self.assert_ends(self.start_psd("set", "limits.version_bytes=65536", "--server", daemon.address))
         self.start_psd("publish", "--server", daemon.address)
         until("the failure is shown", lambda: "must admit two" in self.text(driver, "versions-error"))
-        self.assertEqual(self.text(driver, "state-title"), "Publishing fails")
+        self.assertEqual(self.text(driver, "state-title"), "Publishing is failing")
         self.assertEqual(self.complaints(driver), [])
 
     def test_events_checkpoints_and_the_configuration(self):

@@ -167,9 +167,9 @@ export function showVersions({ publish }) {
   at("leases").hidden = !publish.leases.length;
   showTable("leases", [
     { name: "reader", text: true, cell: (each) => each.reader, by: (each) => each.reader },
-    { name: "leases", cell: (each) => number(each.version), by: (each) => each.version },
+    { name: "version", cell: (each) => number(each.version), by: (each) => each.version },
     { name: "behind", cell: (each) => number(each.behind), by: (each) => each.behind },
-    { name: "for", cell: (each) => duration(each.seconds_left), by: (each) => each.seconds_left }], publish.leases.map((each, index) => ({ ...each, index })), (each) => String(each.index));
+    { name: "expires in", cell: (each) => duration(each.seconds_left), by: (each) => each.seconds_left }], publish.leases.map((each, index) => ({ ...each, index })), (each) => String(each.index));
 }
 
 function answering(daemon) {

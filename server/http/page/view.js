@@ -41,7 +41,7 @@ function headline({ status, daemons, silentSeconds, stale }, stopped) {
   if (stopped.length) {
     return ["bad", "Training is stalled", `no response from ${stopped.map(daemonName).join(", ")}`];
   }
-  if (status.publish?.error) return ["warn", "Publishing fails", status.publish.error];
+  if (status.publish?.error) return ["warn", "Publishing is failing", status.publish.error];
   const disconnected = trainers.filter((trainer) => !trainer.connected);
   if (disconnected.length) {
     return ["warn", `Serving ${name}`, `rank ${disconnected.map((each) => each.rank).join(", ")} is not connected`];

@@ -37,10 +37,12 @@ Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
                        {model(), values});
 }
 
-std::string bytesOf(const OpenVersion& version) {
-  std::string bytes(version.info.bytes, '\0');
-  PSD_REQUIRE_OK(version.file->read(0, std::as_writable_bytes(std::span(bytes))));
-  return bytes;
+std::string bytesOf(VersionStore& store, uint64_t number) {
+  const auto info = store.find(number);
+  PSD_REQUIRE_OK(info);
+  const auto bytes = store.read(info->number, 0, info->bytes);
+  PSD_REQUIRE_OK(bytes);
+  return {reinterpret_cast<const char*>(bytes->data()), info->bytes};
 }
 
 std::vector<uint64_t> numbersOf(const VersionStore& store) {
@@ -66,22 +68,32 @@ TEST_CASE("Version store: a version's file says what it is") {
   CHECK(file.ends_with(std::string(32, '\5')));
   const auto found = (*store)->find(0);
   PSD_REQUIRE_OK(found);
-  CHECK(bytesOf(**found) == file);
-  CHECK((*found)->info.moment == Moment::snapshot);
+  CHECK(bytesOf(**store, 1) == file);
+  CHECK(found->moment == Moment::snapshot);
 }
 
-TEST_CASE("Version store: a removed version stays readable for those that have it open") {
+TEST_CASE("Version store: what can be read") {
   MemoryFiles files;
   const auto store = openAt(files);
   PSD_REQUIRE_OK(store);
-  PSD_REQUIRE_OK(publish(**store, 1));
-  const auto first = (*store)->find(1);
+  const auto refusal = [&](uint64_t number, uint64_t offset, uint64_t count) {
+    const auto read = (*store)->read(number, offset, count);
+    REQUIRE_FALSE(read.ok());
+    return read.message();
+  };
+  CHECK(refusal(1, 0, 1) == "no version is published yet");
+  const auto first = publish(**store, 1);
   PSD_REQUIRE_OK(first);
-  const std::string bytes = bytesOf(**first);
+  const auto last = (*store)->read(1, first->bytes - 2, 2);
+  PSD_REQUIRE_OK(last);
+  CHECK((*last)[1] == std::byte{1});
+  const std::string all = fmt::format("are not in the {} bytes of version 1", first->bytes);
+  CHECK(refusal(1, 0, 0) == "0 bytes from 0 on " + all);
+  CHECK(refusal(1, first->bytes - 1, 2) == fmt::format("2 bytes from {} on ", first->bytes - 1) + all);
+  CHECK(refusal(1, UINT64_MAX, 2) == fmt::format("2 bytes from {} on ", UINT64_MAX) + all);
   for (uint8_t i = 2; i < 6; i++) PSD_REQUIRE_OK(publish(**store, i));
-  CHECK(numbersOf(**store) == std::vector<uint64_t>{4, 5});
-  CHECK_FALSE((*store)->find(1).ok());
-  CHECK(bytesOf(**first) == bytes);
+  CHECK(refusal(1, 0, 1) == "version 1 was removed; the oldest is 4 and the newest 5");
+  CHECK(bytesOf(**store, 4).ends_with(std::string(32, '\4')));
 }
 
 TEST_CASE("Version store: the next daemon has the same versions, leases and history") {
@@ -95,7 +107,7 @@ TEST_CASE("Version store: the next daemon has the same versions, leases and hist
     PSD_REQUIRE_OK(publish(**store, 1));
     PSD_REQUIRE_OK((*store)->lease(77, 1, seconds(600), "reader"));
     for (uint8_t i = 2; i < 6; i++) PSD_REQUIRE_OK(publish(**store, i));
-    for (const uint64_t number : numbersOf(**store)) before[number] = bytesOf(**(*store)->find(number));
+    for (const uint64_t number : numbersOf(**store)) before[number] = bytesOf(**store, number);
     CHECK(numbersOf(**store) == std::vector<uint64_t>{1, 4, 5});
   }
   env.restartProcess();
@@ -103,7 +115,7 @@ TEST_CASE("Version store: the next daemon has the same versions, leases and hist
   PSD_REQUIRE_OK(store);
   CHECK((*store)->history() == history);
   std::map<uint64_t, std::string> after;
-  for (const uint64_t number : numbersOf(**store)) after[number] = bytesOf(**(*store)->find(number));
+  for (const uint64_t number : numbersOf(**store)) after[number] = bytesOf(**store, number);
   CHECK(after == before);
   const auto next = publish(**store, 9);
   PSD_REQUIRE_OK(next);
@@ -128,6 +140,45 @@ TEST_CASE("Version store: leases that have ended hold nothing after a restart") 
   PSD_REQUIRE_OK(store);
   for (uint8_t i = 2; i < 5; i++) PSD_REQUIRE_OK(publish(**store, i));
   CHECK(numbersOf(**store) == std::vector<uint64_t>{3, 4});
+}
+
+TEST_CASE("Version store: a renewal that cannot be recorded leaves the lease as it was") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  for (uint8_t i = 1; i < 3; i++) PSD_REQUIRE_OK(publish(**store, i));
+  PSD_REQUIRE_OK((*store)->lease(77, 1, seconds(60), "reader"));
+  env.fail({"create"}, "no space left on device");
+  CHECK_FALSE((*store)->lease(77, 2, seconds(60), "reader").ok());
+  CHECK_FALSE((*store)->lease(77, 1, seconds(600), "reader").ok());
+  env.heal();
+  for (uint8_t i = 3; i < 6; i++) PSD_REQUIRE_OK(publish(**store, i));
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{1, 4, 5});
+}
+
+TEST_CASE("Version store: a reader that alternates between versions writes the index once for each") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  for (uint8_t i = 1; i < 3; i++) PSD_REQUIRE_OK(publish(**store, i));
+  for (const uint64_t number : {1, 2}) PSD_REQUIRE_OK((*store)->lease(77, number, seconds(60), "reader"));
+  const size_t before = env.operations().size();
+  for (int i = 0; i < 10; i++) PSD_REQUIRE_OK((*store)->lease(77, 1 + i % 2, seconds(60), "reader"));
+  CHECK(env.operations().size() == before);
+}
+
+TEST_CASE("Version store: a file that another program has written is not replaced") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  env.put(versionPath(kFolder, 1), "another's");
+  const auto made = publish(**store, 1);
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.message().find("exists already") != std::string::npos);
+  CHECK(env.bytes(versionPath(kFolder, 1)) == "another's");
+  const auto next = publish(**store, 2);
+  PSD_REQUIRE_OK(next);
+  CHECK(next->number == 2);
 }
 
 TEST_CASE("Version store: without its files the numbers belong to another history") {
@@ -190,9 +241,14 @@ TEST_CASE("Version store: an announced version survives a power failure with its
     PSD_REQUIRE_OK(store);
     for (const VersionInfo& info : (*store)->versions()) {
       const auto known = announced.find(info.number);
-      if (known != announced.end()) CHECK(bytesOf(**(*store)->find(info.number)) == known->second);
+      if (known != announced.end()) CHECK(bytesOf(**store, info.number) == known->second);
     }
-    if (newest > 0) CHECK(numbersOf(**store).back() >= newest);
+    if (newest > 0) {
+      CHECK(numbersOf(**store).back() >= newest);
+      // A newer one that was never announced may have removed it.
+      const std::vector<uint64_t> numbers = numbersOf(**store);
+      if (numbers.back() == newest) CHECK(bytesOf(**store, newest) == announced[newest]);
+    }
     if (leased > 0) CHECK((*store)->find(leased).ok());
     const auto next = publish(**store, 9);
     PSD_REQUIRE_OK(next);
@@ -227,8 +283,11 @@ TEST_CASE("Version store: a start removes what a dead process left unfinished") 
   MemoryEnv env;
   env.put("/data/versions/version-0000000001.safetensors.tmp.4711", "half");
   env.put("/data/versions/versions.json.tmp.4711", "half");
+  const std::vector<std::string> others = {"notes.tmp.4711", "version-0000000001.safetensors.tmp.old",
+                                           "x.tmp."};
+  for (const std::string& name : others) env.put("/data/versions/" + name, "a user's");
   PSD_REQUIRE_OK(openAt(env));
-  CHECK(env.files().empty());
+  CHECK(env.files().size() == others.size());
 }
 
 TEST_CASE("Version store: who waits learns of the version, or of the end") {
