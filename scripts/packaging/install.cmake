@@ -71,6 +71,7 @@ set(PSD_PUBLIC_HEADERS
   trainer/client/api/ring_blocks.h
   trainer/client/api/row_batch.h
   trainer/client/api/row_memory.h
+  trainer/client/api/version_reader.h
   trainer/executor/remote/executor_connection.h
   trainer/executor/remote/loss_list.h
   trainer/executor/remote/loss_result.h
@@ -84,7 +85,7 @@ foreach(header ${PSD_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
 endforeach()
-install(FILES schema/admin.capnp schema/daemons.capnp schema/executor.capnp schema/model.capnp schema/psd.capnp schema/session.capnp schema/status.capnp
+install(FILES schema/admin.capnp schema/daemons.capnp schema/executor.capnp schema/model.capnp schema/psd.capnp schema/session.capnp schema/status.capnp schema/versions.capnp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
 
 set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)

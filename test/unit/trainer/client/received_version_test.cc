@@ -1,0 +1,124 @@
+#include "trainer/client/received_version.h"
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/checksum/crc32c.h"
+#include "common/safetensors/safetensors.h"
+#include "test/support/catch.h"
+
+namespace psd::client_received_version_test {
+namespace {
+
+using Metadata = std::map<std::string, std::string>;
+
+/// A version's file, with the sizes 3 × 4 and 5 × 2 bytes of tensors.
+const ModelSpec kModel{"two", {{"a", DType::f32, {3}}, {"b", DType::bf16, {5}}}};
+const std::string kData = "twelve bytesten bytes.";
+
+std::string crcOf(std::string_view text) { return crcText(crc32c(std::as_bytes(std::span(text)))); }
+
+Metadata metadata() {
+  return {
+      {"psd.version", "7"},       {"psd.history", "0000000000001a2b"},
+      {"psd.updates", "40"},      {"psd.created", "2026-11-29T12:00:00Z"},
+      {"psd.moment", "snapshot"}, {"psd.crc32c", crcOf(kData.substr(0, 12)) + " " + crcOf(kData.substr(12))}};
+}
+
+std::string fileOf(const Metadata& metadata, const ModelSpec& model = kModel,
+                   const std::string& data = kData) {
+  SafetensorsHead head;
+  head.addMetadata(metadata);
+  head.add(model);
+  return head.text() + data;
+}
+
+Result<FetchedVersion> verify(const std::string& file) {
+  PublishedVersion info{7, 0x1a2b, 40, "2026-11-29T12:00:00Z", "snapshot", file.size()};
+  auto bytes = allocateVersion(file.size());
+  PSD_REQUIRE_OK(bytes);
+  std::memcpy(bytes->get(), file.data(), file.size());
+  return verifyVersion(info, *bytes);
+}
+
+void checkDamaged(const std::string& file, const std::string& why) {
+  const auto version = verify(file);
+  REQUIRE_FALSE(version.ok());
+  CHECK(version.error().code == ErrorCode::io);
+  CHECK(version.message() == "version 7 is damaged: " + why);
+}
+
+}  // namespace
+
+TEST_CASE("the bytes of a version become its tensors") {
+  const std::string file = fileOf(metadata());
+  const auto version = verify(file);
+  PSD_REQUIRE_OK(version);
+  CHECK(version->info.number == 7);
+  CHECK(reinterpret_cast<uintptr_t>(version->file.get()) % 64 == 0);
+  REQUIRE(version->tensors.size() == 2);
+  for (size_t i = 0; i < 2; i++) CHECK(version->tensors[i].spec == kModel.tensors[i]);
+  const auto b = version->bytesOf(version->tensors[1]);
+  CHECK(std::string_view(reinterpret_cast<const char*>(b.data()), b.size()) == "ten bytes.");
+}
+
+TEST_CASE("any changed byte of a tensor is found, and the tensor named") {
+  const std::string file = fileOf(metadata());
+  for (size_t i = 0; i < kData.size(); i++) {
+    for (const int bit : {0, 7}) {
+      std::string changed = file;
+      char& byte = changed[file.size() - kData.size() + i];
+      byte = static_cast<char>(byte ^ (1 << bit));
+      const auto version = verify(changed);
+      REQUIRE_FALSE(version.ok());
+      CHECK(version.error().code == ErrorCode::io);
+      const std::string start =
+          fmt::format("version 7 is damaged: the checksum of tensor '{}' is ", i < 12 ? 'a' : 'b');
+      CHECK(version.message().substr(0, start.size()) == start);
+    }
+  }
+}
+
+TEST_CASE("a file that is cut off, or longer, is damaged") {
+  const std::string file = fileOf(metadata());
+  for (size_t size = 0; size < file.size(); size++) {
+    const auto version = verify(file.substr(0, size));
+    REQUIRE_FALSE(version.ok());
+    CHECK(version.error().code == ErrorCode::io);
+  }
+  checkDamaged(file + "x", "bytes follow its last tensor");
+  checkDamaged("short", "it is shorter than 8 bytes");
+  checkDamaged(std::string(8, '\xff') + kData, "its header length does not fit its size");
+}
+
+TEST_CASE("a file of something else is not taken for the version") {
+  const auto with = [](const char* key, const std::string& value) {
+    Metadata other = metadata();
+    other[key] = value;
+    return fileOf(other);
+  };
+  checkDamaged(with("psd.version", "8"), "it says that it is version 8");
+  checkDamaged(with("psd.history", "0000000000001a2c"),
+               "it says that its history is 0000000000001a2c, and the daemon says 0000000000001a2b");
+  checkDamaged(with("psd.updates", "41"), "it says that it contains 41 updates, and the daemon says 40");
+  checkDamaged(fileOf({}), "its header has no psd.version, which every version has");
+  checkDamaged(with("psd.crc32c", crcOf(kData.substr(0, 12))),
+               "its header does not have one checksum for each tensor");
+  checkDamaged(with("psd.crc32c", ""), "its header does not have one checksum for each tensor");
+  checkDamaged(
+      fileOf(metadata(), {"ids", {{"a", DType::f32, {3}}, {"n", DType::u64, {1}}}}, "12345678901212345678"),
+      "tensor 'n' has dtype U64; versions have F32, BF16 and F16");
+}
+
+TEST_CASE("memory that the machine does not have is an error") {
+  const auto memory = allocateVersion(UINT64_MAX / 4);
+  REQUIRE_FALSE(memory.ok());
+  CHECK(memory.error().code == ErrorCode::overloaded);
+}
+
+}  // namespace psd::client_received_version_test

@@ -1,0 +1,118 @@
+#include "trainer/client/lease_keeper.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::seconds kRetry{1};
+
+}  // namespace
+
+Status GrantedLease::checkRenewed(const Result<PublishedVersion>& answer, const std::string& server) const {
+  if (!answer.ok()) return answer.status();
+  if (answer->history == history) return {};
+  return {ErrorCode::notReady,
+          fmt::format("{}: the daemon has lost version {}: it has started another history", server,
+                      lease.number)};
+}
+
+Result<std::unique_ptr<LeaseKeeper>> LeaseKeeper::make(ClientOptions options) {
+  options.keepWaiting = nullptr;  // only the end of this object ends its waits
+  options.onEvent = nullptr;
+  PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(options));
+  std::unique_ptr<LeaseKeeper> keeper(new LeaseKeeper(std::move(link)));
+  try {
+    keeper->thread_ = std::thread([keeper = keeper.get()] { keeper->run(); });
+  } catch (const std::system_error& error) {
+    return Error{ErrorCode::overloaded, std::string("no thread for the renewal of leases: ") + error.what()};
+  }
+  return keeper;
+}
+
+LeaseKeeper::~LeaseKeeper() {
+  {
+    const std::lock_guard hold(mutex_);
+    stops_ = true;
+  }
+  link_->interrupt();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LeaseKeeper::keep(const GrantedLease& granted) {
+  const std::lock_guard hold(mutex_);
+  kept_[granted.lease.id] = {granted, dueAfter(granted.lease), {}};
+  changed_.notify_all();
+}
+
+Result<GrantedLease> LeaseKeeper::forget(uint64_t lease) {
+  const std::lock_guard hold(mutex_);
+  const auto found = kept_.find(lease);
+  if (found == kept_.end()) return Error{ErrorCode::invalidArgument, "there is no such lease"};
+  const Kept kept = std::move(found->second);
+  kept_.erase(found);
+  PSD_RETURN_IF_ERROR(kept.lost);
+  return kept.granted;
+}
+
+std::vector<uint64_t> LeaseKeeper::leases() const {
+  const std::lock_guard hold(mutex_);
+  std::vector<uint64_t> leases;
+  for (const auto& [id, kept] : kept_) leases.push_back(id);
+  return leases;
+}
+
+std::optional<LeaseKeeper::Kept> LeaseKeeper::next() const {
+  std::optional<Kept> next;
+  for (const auto& [id, kept] : kept_) {
+    if (kept.lost.ok() && (!next || kept.due < next->due)) next = kept;
+  }
+  return next;
+}
+
+void LeaseKeeper::run() {
+  pthread_setname_np(pthread_self(), "psd-leases");
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    const auto first = next();
+    const auto now = Clock::now();
+    if (!first || first->due > now) {
+      // Not wait(), for which gcc 12 emits a symbol that libstdc++ 11 lacks.
+      changed_.wait_until(lock, first ? first->due : now + VersionReader::kLeaseMax);
+      continue;
+    }
+    lock.unlock();
+    const Status renewed = renew(first->granted);
+    lock.lock();
+    const auto found = kept_.find(first->granted.lease.id);
+    if (found == kept_.end()) {  // forgotten meanwhile, and perhaps renewed after its release
+      lock.unlock();
+      static_cast<void>(link_->callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
+        return releaseVersion(connection, first->granted.lease.id);
+      }));
+      lock.lock();
+    } else if (renewed.ok()) {
+      found->second.due = dueAfter(first->granted.lease);
+    } else if (renewed.error().code == ErrorCode::notReady || !isRetryable(renewed.error().code)) {
+      found->second.lost = renewed;
+    } else {
+      found->second.due = Clock::now() + kRetry;
+    }
+  }
+}
+
+Status LeaseKeeper::renew(const GrantedLease& granted) {
+  const VersionLease& lease = granted.lease;
+  const auto answer = link_->call<Result<PublishedVersion>>(
+      ReadingLink::Clock::now() + lease.time,
+      [&lease](DaemonConnection& connection, kj::Timer&) { return leaseVersion(connection, lease); });
+  return granted.checkRenewed(answer, link_->server());
+}
+
+}  // namespace psd

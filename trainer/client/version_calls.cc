@@ -1,0 +1,137 @@
+#include "trainer/client/version_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+#include "trainer/client/transport/sanitized.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kTextBytesMax = 40;  // of a time or the name of a moment
+
+/// The daemon's error, which names the daemon.
+Error errorOf(const DaemonConnection& connection, schema::Error::Reader error) {
+  const Error read = sanitized(wire::readError(error));
+  return {read.code, connection.server() + ": " + read.message};
+}
+
+PublishedVersion versionOf(schema::PublishedVersion::Reader in) {
+  return {in.getNumber(),
+          in.getHistory(),
+          in.getUpdates(),
+          printable(wire::textIn(in.getCreated()), kTextBytesMax),
+          printable(wire::textIn(in.getMoment()), kTextBytesMax),
+          in.getBytes()};
+}
+
+Result<PublishedVersion> versionOf(const DaemonConnection& connection, schema::VersionResult::Reader answer) {
+  if (answer.isError()) return errorOf(connection, answer.getError());
+  PublishedVersion version = versionOf(answer.getVersion());
+  if (version.number != 0) return version;
+  return Error{ErrorCode::protocolMismatch, connection.server() + ": the daemon's version has no number"};
+}
+
+/// Makes a call; a daemon that does not know it is an error.
+template <class Answer, class Send>
+kj::Promise<Answer> ask(DaemonConnection& connection, Send send) {
+  return connection.call([&connection, send = std::move(send)]() mutable {
+    return kj::Promise<Answer>(send()).catch_([&connection](kj::Exception&& exception) -> Answer {
+      if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+        return Error{
+            ErrorCode::protocolMismatch,
+            connection.server() +
+                ": the daemon is too old to publish versions: update it to the version of this program"};
+      }
+      kj::throwFatalException(kj::mv(exception));
+    });
+  });
+}
+
+}  // namespace
+
+kj::Promise<Result<std::vector<PublishedVersion>>> readVersions(DaemonConnection& connection) {
+  using Versions = Result<std::vector<PublishedVersion>>;
+  return ask<Versions>(connection, [&connection] {
+    return connection.reading().versionsRequest().send().then(
+        [&connection](capnp::Response<schema::VersionsResult> answer) -> Versions {
+          if (answer.isError()) return errorOf(connection, answer.getError());
+          std::vector<PublishedVersion> versions;
+          for (const auto version : answer.getVersions()) versions.push_back(versionOf(version));
+          return versions;
+        });
+  });
+}
+
+kj::Promise<Result<PublishedVersion>> awaitVersion(DaemonConnection& connection, uint64_t number) {
+  using Version = Result<PublishedVersion>;
+  return ask<Version>(connection, [&connection, number] {
+    auto request = connection.reading().publishedRequest();
+    request.setNumber(number);
+    return request.send().then(
+        [&connection](capnp::Response<schema::VersionResult> answer) -> Version {
+          return versionOf(connection, answer);
+        },
+        [&connection](kj::Exception&& exception) -> Version {
+          if (exception.getType() != kj::Exception::Type::OVERLOADED) {
+            kj::throwFatalException(kj::mv(exception));
+          }
+          return Error{ErrorCode::overloaded, connection.server() + ": this connection waits already"};
+        });
+  });
+}
+
+kj::Promise<Result<PublishedVersion>> leaseVersion(DaemonConnection& connection, const VersionLease& lease) {
+  using Version = Result<PublishedVersion>;
+  return ask<Version>(connection, [&connection, lease] {
+    auto request = connection.reading().leaseVersionRequest();
+    request.setLease(lease.id);
+    request.setNumber(lease.number);
+    request.setSeconds(static_cast<uint32_t>(lease.time.count()));
+    return request.send().then(
+        [&connection, lease](capnp::Response<schema::VersionResult> answer) -> Version {
+          auto version = versionOf(connection, answer);
+          if (!version.ok() || lease.number == 0 || version->number == lease.number) return version;
+          return Error{ErrorCode::protocolMismatch,
+                       fmt::format("{}: the daemon has leased version {} instead of {}", connection.server(),
+                                   version->number, lease.number)};
+        });
+  });
+}
+
+kj::Promise<Status> releaseVersion(DaemonConnection& connection, uint64_t lease) {
+  return ask<Status>(connection, [&connection, lease] {
+    auto request = connection.reading().releaseVersionRequest();
+    request.setLease(lease);
+    return request.send().then(
+        [](capnp::Response<schema::Reading::ReleaseVersionResults>) { return Status(); });
+  });
+}
+
+kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t number, uint64_t offset,
+                                     std::span<std::byte> into) {
+  return ask<Status>(connection, [&connection, number, offset, into] {
+    auto request = connection.reading().readVersionRequest();
+    request.setNumber(number);
+    request.setOffset(offset);
+    request.setCount(static_cast<uint32_t>(into.size()));
+    return request.send().then(
+        [&connection, into](capnp::Response<schema::VersionBytesResult> answer) -> Status {
+          if (answer.isError()) return errorOf(connection, answer.getError());
+          const auto bytes = wire::bytesIn(answer.getBytes());
+          if (bytes.size() != into.size()) {
+            return Error{ErrorCode::protocolMismatch,
+                         fmt::format("{}: the daemon sent {} bytes of a version instead of {}",
+                                     connection.server(), bytes.size(), into.size())};
+          }
+          std::ranges::copy(bytes, into.begin());
+          return {};
+        });
+  });
+}
+
+}  // namespace psd
