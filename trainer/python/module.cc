@@ -1,7 +1,6 @@
 // psd._psd: the client library for Python. Its user documentation is in the package psd.
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,7 +17,9 @@
 
 #include "common/os/freed_memory.h"
 #include "common/types/model_layout.h"
+#include "trainer/python/client_arguments.h"
 #include "trainer/python/python_client.h"
+#include "trainer/python/python_versions.h"
 
 namespace nb = nanobind;
 
@@ -40,15 +41,6 @@ RowInitial::Kind kindOf(const std::string& name) {
   const auto* const found = std::ranges::find(kRowInitials, name);
   if (found != std::end(kRowInitials)) return static_cast<RowInitial::Kind>(found - kRowInitials);
   raise({ErrorCode::invalidArgument, "initial is 'zero', 'uniform' or 'normal', not '" + name + "'"});
-}
-
-std::chrono::milliseconds milliseconds(const char* name, double seconds) {
-  constexpr double kMost = 1e9;
-  if (!(seconds >= 0 && seconds <= kMost)) {
-    raise({ErrorCode::invalidArgument,
-           fmt::format("{} is from 0 to {:.0f} seconds, not {}", name, kMost, seconds)});
-  }
-  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 std::vector<uint64_t> numbersOf(const std::vector<Version>& versions) {
@@ -437,38 +429,14 @@ PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_
   return client.partialPush(pushOf(gradient, samples, std::move(basis), rows, 0, hyperparameters));
 }
 
-/// Replaces the flags that an error of credentials names by Python's arguments.
-Status withArgumentNames(const Status& status) {
-  if (status.ok()) return status;
-  std::string message = status.message();
-  for (const std::string flag : {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"}) {
-    std::string argument = flag.substr(2);
-    std::ranges::replace(argument, '-', '_');
-    for (size_t at = message.find(flag); at != std::string::npos; at = message.find(flag, at)) {
-      message.replace(at, flag.size(), argument);
-    }
-  }
-  return {status.error().code, message};
-}
-
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, uint32_t window,
                uint64_t chunk, std::string codec, std::string pullCodec, bool acceptLostRows,
                std::string optimizer, nb::object onEvent, std::optional<std::string> token,
                CredentialFlags files, int cudaDevice) {
-  ClientOptions options;
-  files.token = std::move(token);
-  auto credentials = readCredentials(files, std::getenv);
-  check(withArgumentNames(credentials.status()));
-  options.token = std::move(credentials->token);
-  options.tls = std::move(credentials->tls);
-  if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
-    nb::module_::import_("warnings").attr("warn")(warning);
-  }
-  options.servers = std::move(servers);
+  ClientOptions options = optionsOf({std::move(servers), connectTimeout, retryTimeout, std::move(onEvent),
+                                     std::move(token), std::move(files)});
   options.optimizer = std::move(optimizer);
-  options.connectTimeout = milliseconds("connect_timeout", connectTimeout);
-  options.retryTimeout = milliseconds("retry_timeout", retryTimeout);
   options.transport = transportOf(transport);
   options.connections = connections;
   options.window = window;
@@ -477,7 +445,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   options.pullCodec = std::move(pullCodec);
   options.acceptLostRows = acceptLostRows;
   options.cudaDevice = cudaDevice;
-  new (self) PythonClient(std::move(options), std::move(onEvent));
+  new (self) PythonClient(std::move(options));
 }
 
 void bindCredentials(nb::module_& m) {
@@ -587,5 +555,6 @@ NB_MODULE(_psd, m) {
   psd::python::bindFragments(m);
   psd::python::bindCredentials(m);
   psd::python::bindClient(m);
+  psd::python::bindVersions(m);
   psd::python::bindMemory(m);
 }

@@ -25,31 +25,6 @@ std::vector<Version> versionsOf(const std::vector<uint64_t>& numbers) {
 
 std::shared_ptr<RowBatch> rowBatchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
 
-/// Wraps `onEvent(what, line)` so that it can be called and destroyed on any thread.
-std::function<void(const ClientEvent&)> eventCallback(nb::object onEvent) {
-  const std::shared_ptr<nb::object> callable(new nb::object(std::move(onEvent)), [](nb::object* object) {
-    if (pythonIsFinalizing()) return;
-    const nb::gil_scoped_acquire held;
-    delete object;
-  });
-  return [callable](const ClientEvent& event) {
-    if (pythonIsFinalizing()) return;
-    const nb::gil_scoped_acquire held;
-    const nb::error_scope pending;  // of a signal handler
-    constexpr const char* kNames[] = {"waits", "broke", "back"};
-    try {
-      (*callable)(kNames[static_cast<size_t>(event.what)], event.line);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable("psd.Client's on_event");
-    }
-  };
-}
-
-ClientOptions withEvents(ClientOptions options, nb::object onEvent) {
-  if (!onEvent.is_none()) options.onEvent = eventCallback(std::move(onEvent));
-  return options;
-}
-
 }  // namespace
 
 PythonPartialPush::~PythonPartialPush() {
@@ -134,8 +109,7 @@ void PythonClient::Newest::release() {
   given_ = {};
 }
 
-PythonClient::PythonClient(ClientOptions options, nb::object onEvent)
-    : client_(std::make_shared<SharedClient>(withEvents(options, std::move(onEvent)))) {
+PythonClient::PythonClient(const ClientOptions& options) : client_(std::make_shared<SharedClient>(options)) {
   if (options.cudaDevice < 0) return;
   memory_ = take(client_->run([device = options.cudaDevice, keepWaiting = client_->keepWaiting()](Client&) {
     return DeviceMemory::make(device, keepWaiting);

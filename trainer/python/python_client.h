@@ -145,9 +145,9 @@ struct PushArguments {
 /// The client behind psd.Client, with plain values and arrays. With the GIL.
 class PythonClient {
  public:
-  /// `onEvent(what, line)`: see ClientOptions::onEvent. With ClientOptions::cudaDevice all arrays of values
-  /// and gradients must be on that device; ids and rows stay in host memory.
-  PythonClient(ClientOptions options, nanobind::object onEvent);
+  /// With ClientOptions::cudaDevice all arrays of values and gradients must be on that device; ids and rows
+  /// stay in host memory.
+  explicit PythonClient(const ClientOptions& options);
 
   JoinInfo join(const Membership& membership, const ModelSpec& model, nanobind::handle initialValues);
   JoinInfo observe(const ModelSpec& model);

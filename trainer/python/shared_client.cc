@@ -26,13 +26,6 @@ constexpr std::chrono::milliseconds kEndTime{5000};
 /// once.
 constexpr std::chrono::milliseconds kEndTimeAfterSignal{100};
 
-/// Without the GIL: runs due signal handlers, if this is Python's main thread; false once one has raised.
-bool handleSignals() {
-  blockIfPythonIsFinalizing();
-  const nb::gil_scoped_acquire held;
-  return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0;
-}
-
 /// For a destructor, which cannot throw: whether no Ctrl-C is pending; a pending one stays pending.
 bool noInterruptPending() {
   if (PyOS_InterruptOccurred() == 0) return true;
@@ -54,6 +47,12 @@ bool pythonIsFinalizing() {
 
 void blockIfPythonIsFinalizing() {
   while (pythonIsFinalizing()) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+bool handleSignals() {
+  blockIfPythonIsFinalizing();
+  const nb::gil_scoped_acquire held;
+  return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0;
 }
 
 SharedClient::SharedClient(ClientOptions options) : process_(getpid()) {

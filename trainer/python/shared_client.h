@@ -20,6 +20,21 @@ bool pythonIsFinalizing();
 /// Does not return if the interpreter is finalizing.
 void blockIfPythonIsFinalizing();
 
+/// Without the GIL: runs due signal handlers, if this is Python's main thread; false once one has raised,
+/// whose exception is then pending.
+bool handleSignals();
+
+/// Releases the GIL.
+struct Unlocked {
+  Unlocked() { depth++; }
+  ~Unlocked() {
+    depth--;
+    blockIfPythonIsFinalizing();
+  }
+  nanobind::gil_scoped_release free;
+  static inline thread_local int depth = 0;  // of calls that this thread is within
+};
+
 /// A Client that Python's objects for calls share. Signals reach Python while a call waits; if a handler
 /// raises, the wait ends. Used with the GIL, by any thread.
 class SharedClient {
@@ -74,16 +89,6 @@ class SharedClient {
       const std::lock_guard lock(mutex);
       return calls.empty();
     }
-  };
-  /// Releases the GIL.
-  struct Unlocked {
-    Unlocked() { depth++; }
-    ~Unlocked() {
-      depth--;
-      blockIfPythonIsFinalizing();
-    }
-    nanobind::gil_scoped_release free;
-    static inline thread_local int depth = 0;  // of calls that this thread is within
   };
 
   bool isAnotherProcess() const;

@@ -1,9 +1,10 @@
-"""Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX."""
+"""Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX.
+psd.Follower reads the versions that it publishes."""
 
 __distribution__ = "psd-server"  # identifies this package; see _install.py
 
 from . import _install  # noqa: F401, before all else
-from ._psd import AssignedSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
+from ._psd import AssignedSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PublishedVersion, PullInfo, PushInfo, Rows
 from ._psd import version as __version__
 from .client import Client, Model, Table
 from .errors import (
@@ -28,10 +29,11 @@ from .errors import (
     Unavailable,
     WorldSizeMismatch,
 )
+from .follower import Follower
 
 __all__ = [
-    "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",
+    "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Follower", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
-    "PendingPull", "PendingPush", "ProtocolMismatch", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
+    "PendingPull", "PendingPush", "ProtocolMismatch", "PublishedVersion", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
     "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
 ]

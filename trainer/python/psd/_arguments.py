@@ -16,8 +16,8 @@ _OF_OPTIMIZERS = frozenset(("lr", "weight_decay", "momentum", "dampening", "nest
                             "lr_decay", "maximize", "foreach", "fused", "capturable", "differentiable"))
 
 
-def options(given: Iterable[str], known: Collection[str]) -> None:
-    """Checks the names of options for psd.Client. For an argument of a local optimizer the error says where it is
+def options(given: Iterable[str], known: Collection[str], of: str = "psd.Client") -> None:
+    """Checks the names of options for the class `of`. For an argument of a local optimizer the error says where it is
     configured."""
     for name in given:
         if name in known:
@@ -27,7 +27,7 @@ def options(given: Iterable[str], known: Collection[str]) -> None:
                                   "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1}; psd.torch.Optimizer and psd.torch.DiLoCo take an "
                                   "optimizer of torch.optim, which is made with its own arguments")
         close = difflib.get_close_matches(name, known, 1)
-        raise TypeError(f"psd.Client has no option {name!r}; " + (f"did you mean {close[0]!r}?" if close else
+        raise TypeError(f"{of} has no option {name!r}; " + (f"did you mean {close[0]!r}?" if close else
                                                                  f"there are {', '.join(sorted(known))}"))
 
 

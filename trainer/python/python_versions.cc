@@ -1,0 +1,165 @@
+#include "trainer/python/python_versions.h"
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include "trainer/python/client_arguments.h"
+#include "trainer/python/errors.h"
+#include "trainer/python/shared_client.h"
+
+namespace nb = nanobind;
+
+namespace psd::python {
+namespace {
+
+using namespace nb::literals;
+
+void throwPending() {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+}
+
+/// The bytes of a version's file, without a copy: the array keeps them alive.
+nb::object bytesOf(const FetchedVersion& version) {
+  using File = std::shared_ptr<std::byte[]>;
+  const nb::capsule owner(new File(version.file),
+                          [](void* file) noexcept { delete static_cast<File*>(file); });
+  return nb::cast(
+      nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(version.file.get(), {version.info.bytes}, owner));
+}
+
+using TensorFields = std::tuple<std::string, std::string, std::vector<uint64_t>, uint64_t, uint64_t>;
+std::vector<TensorFields> tensorsOf(const FetchedVersion& version) {
+  std::vector<TensorFields> tensors;
+  for (const auto& [spec, begin, end] : version.tensors) {
+    tensors.emplace_back(spec.name, std::string(dtypeName(spec.dtype)), spec.shape, begin, end);
+  }
+  return tensors;
+}
+
+std::string describe(const PublishedVersion& version) {
+  return fmt::format(
+      "PublishedVersion(number={}, updates={}, created='{}', moment='{}', bytes={}, history={:#x})",
+      version.number, version.updates, version.created, version.moment, version.bytes, version.history);
+}
+
+}  // namespace
+
+PythonVersionReader::PythonVersionReader(ClientOptions options) : process_(getpid()) {
+  options.keepWaiting = handleSignals;
+  auto reader = [&options] {
+    const Unlocked unlocked;
+    return VersionReader::connect(options);
+  }();
+  throwPending();
+  reader_ = take(std::move(reader));
+}
+
+PythonVersionReader::~PythonVersionReader() {
+  if (isAnotherProcess()) {
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the process ends
+    new std::shared_ptr<VersionReader>(reader_);  // leaked: threads that do not exist here may hold its lock
+    return;
+  }
+  close();
+}
+
+bool PythonVersionReader::isAnotherProcess() const { return getpid() != process_; }
+
+template <class Work>
+auto PythonVersionReader::run(const Work& work) {
+  if (isAnotherProcess()) {
+    raise({ErrorCode::invalidArgument,
+           fmt::format("this follower belongs to process {}; a process that was forked makes one of its own",
+                       process_)});
+  }
+  if (!reader_) raise({ErrorCode::invalidArgument, "this follower is closed"});
+  auto result = [&, reader = reader_]() mutable {
+    const Unlocked unlocked;
+    const std::shared_ptr<VersionReader> own = std::move(reader);  // released without the GIL
+    return work(*own);
+  }();
+  throwPending();
+  return result;
+}
+
+std::vector<PublishedVersion> PythonVersionReader::versions() {
+  return take(run([](VersionReader& reader) { return reader.versions(); }));
+}
+
+PublishedVersion PythonVersionReader::waitFor(uint64_t number, std::optional<double> timeout) {
+  std::optional<std::chrono::milliseconds> time;
+  if (timeout) time = milliseconds("timeout", *timeout);
+  return take(run([number, time](VersionReader& reader) { return reader.waitFor(number, time); }));
+}
+
+FetchedVersion PythonVersionReader::fetch(uint64_t number) {
+  return take(run([number](VersionReader& reader) { return reader.fetch(number); }));
+}
+
+uint64_t PythonVersionReader::pin(uint64_t number, uint64_t seconds) {
+  return take(run([number, seconds](VersionReader& reader) {
+    return reader.pin(number, std::chrono::seconds(seconds));
+  }));
+}
+
+void PythonVersionReader::unpin(uint64_t lease) {
+  check(run([lease](VersionReader& reader) { return reader.unpin(lease); }));
+}
+
+void PythonVersionReader::close() {
+  if (!reader_ || isAnotherProcess()) return;
+  std::shared_ptr<VersionReader> last = std::move(reader_);
+  const Unlocked unlocked;
+  // Another thread is within a call. Otherwise the end of the reader still releases its leases.
+  if (last.use_count() > 1) last->interrupt();
+  last = nullptr;
+}
+
+void bindVersions(nb::module_& m) {
+  nb::class_<PublishedVersion>(m, "PublishedVersion", "A version of the model that a daemon has published.")
+      .def_ro("number", &PublishedVersion::number, "Rises with every version, also across restarts.")
+      .def_ro("updates", &PublishedVersion::updates, "Updates that every part of it contains.")
+      .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")
+      .def_ro("moment", &PublishedVersion::moment,
+              "'snapshot': of one instant; 'round': of one instant at which all parameter groups had "
+              "finished the "
+              "same round; 'live': of no one instant, since updates that take no lock continued.")
+      .def_ro("bytes", &PublishedVersion::bytes, "Size of its file.")
+      .def_ro("history", &PublishedVersion::history,
+              "A random number: numbers of versions of different histories cannot be compared.")
+      .def("__repr__", [](const PublishedVersion& version) { return describe(version); });
+  nb::class_<FetchedVersion>(m, "FetchedVersion", "A version in memory, verified.")
+      .def_ro("info", &FetchedVersion::info)
+      .def_prop_ro("file", &bytesOf,
+                   nb::for_getter(nb::sig("def file(self) -> numpy.typing.NDArray[numpy.uint8]")))
+      .def_prop_ro("tensors", &tensorsOf);
+  nb::class_<PythonVersionReader>(m, "VersionReader", nb::is_weak_referenceable())
+      .def(
+          "__init__",
+          [](PythonVersionReader* self, std::vector<std::string> servers, double connectTimeout,
+             double retryTimeout, nb::object onEvent, std::optional<std::string> token,
+             CredentialFlags files) {
+            new (self)
+                PythonVersionReader(optionsOf({std::move(servers), connectTimeout, retryTimeout,
+                                               std::move(onEvent), std::move(token), std::move(files)}));
+          },
+          "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "on_event"_a.none(), "token"_a.none(),
+          "files"_a)
+      .def("versions", &PythonVersionReader::versions)
+      .def("wait_for", &PythonVersionReader::waitFor, "number"_a, "timeout"_a.none())
+      .def("fetch", &PythonVersionReader::fetch, "number"_a)
+      .def("pin", &PythonVersionReader::pin, "number"_a, "seconds"_a)
+      .def("unpin", &PythonVersionReader::unpin, "lease"_a)
+      .def("close", &PythonVersionReader::close);
+}
+
+}  // namespace psd::python
