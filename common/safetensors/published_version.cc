@@ -69,11 +69,12 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
   PSD_ASSIGN_OR_RETURN(header.tensors, parseSafetensorsHeader(text, dataBytes));
   uint64_t end = 0;
   for (const SafetensorsEntry& tensor : header.tensors) {
-    if (tensor.begin != end)
-      return damaged("tensor '" + printable(tensor.name) + "' does not follow the previous one");
+    if (tensor.begin != end) {
+      return damaged("tensor '" + printable(tensor.name) + "' does not follow the tensor before it");
+    }
     end = tensor.end;
   }
-  if (end != dataBytes) return damaged("the header does not match the size of the file");
+  if (end != dataBytes) return damaged("bytes follow its last tensor");
   const auto json = parseJson(text, "its header");
   if (!json.ok()) return damaged("its header is not JSON");
   const auto metadata = json->find("__metadata__");
@@ -86,8 +87,11 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
              updates = numberIn<uint64_t>(valueOf("psd.updates")),
              history = numberIn<uint64_t>(valueOf("psd.history"), 16);
   auto checksums = checksumsIn(valueOf("psd.crc32c"));
-  if (!number || !updates || !history || !checksums || checksums->size() != header.tensors.size()) {
-    return damaged("its metadata is not that of a published version");
+  if (!number || !updates || !history) {
+    return damaged("its header has no psd.version, psd.history and psd.updates, which every version has");
+  }
+  if (!checksums || checksums->size() != header.tensors.size()) {
+    return damaged("its header does not have one checksum for each tensor");
   }
   header.info = {
       *number,  *history, *updates, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
@@ -101,20 +105,23 @@ Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t nu
   if (file.size() < sizeof headerBytes) return damaged("it is shorter than 8 bytes");
   std::memcpy(&headerBytes, file.data(), sizeof headerBytes);
   if (headerBytes > file.size() - sizeof headerBytes)
-    return damaged("the length of its header does not match its size");
+    return damaged("its header length does not fit its size");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
   PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
-  if (header.info.number != number || header.info.history != history) {
-    return damaged(fmt::format("it is version {} of history {:016x}, not version {} of {:016x}",
-                               header.info.number, header.info.history, number, history));
+  if (header.info.number != number) {
+    return damaged(fmt::format("it says that it is version {}", header.info.number));
+  }
+  if (header.info.history != history) {
+    return damaged(
+        fmt::format("it says that its history is {:016x}, not {:016x}", header.info.history, history));
   }
   const std::span<const std::byte> data = file.subspan(header.dataBegin);
   for (size_t i = 0; i < header.tensors.size(); i++) {
     const SafetensorsEntry& tensor = header.tensors[i];
     const uint32_t found = crc32c(data.subspan(tensor.begin, tensor.end - tensor.begin));
     if (found == header.checksums[i]) continue;
-    return damaged(fmt::format("tensor '{}' is damaged: its CRC-32C is {}, not {}", printable(tensor.name),
-                               crcText(found), crcText(header.checksums[i])));
+    return damaged(fmt::format("the checksum of tensor '{}' is {}; its header says {}",
+                               printable(tensor.name), crcText(found), crcText(header.checksums[i])));
   }
   return header;
 }

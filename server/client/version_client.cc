@@ -48,12 +48,22 @@ class VersionPull {
       auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
       for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
       return kj::joinPromises(lines.finish())
-          .then([this] { return kj::mv(renewal_); })  // which must not overtake the release
+          .then([this] {
+            kj::Promise<void> renewal = kj::mv(renewal_);  // which must not overtake the release
+            renewal_ = kj::READY_NOW;
+            return renewal;
+          })
           .then([this] { return release(); })
           .then([this]() -> Result<VersionInfo> {
             if (!outcome_.ok()) return outcome_.error();
             const auto verified = verifyVersion(bytes_, info_.number, info_.history);
-            if (verified.ok()) return info_;
+            if (verified.ok() && verified->info.updates == info_.updates) return info_;
+            if (verified.ok()) {
+              return Error{ErrorCode::io,
+                           fmt::format("version {} is damaged: it says that it contains {} updates, and "
+                                       "the daemon says {}",
+                                       info_.number, verified->info.updates, info_.updates)};
+            }
             return Error{verified.error().code,
                          fmt::format("version {} is damaged: {}", info_.number, verified.message())};
           });
@@ -143,9 +153,14 @@ class VersionPull {
 /// The loop of followVersions(). Belongs to one event loop.
 class VersionFollow {
  public:
-  VersionFollow(schema::Reading::Client reading, kj::Timer& timer, KnownVersion& known,
+  VersionFollow(schema::Reading::Client reading, kj::Timer& timer, VersionInfo& known, bool waits,
                 const std::function<Result<bool>(const PulledVersion&)>& take)
-      : reading_(reading), timer_(timer), pull_(kj::mv(reading), timer), known_(known), take_(take) {}
+      : reading_(reading),
+        timer_(timer),
+        pull_(kj::mv(reading), timer),
+        known_(known),
+        waits_(waits),
+        take_(take) {}
 
   kj::Promise<Result<bool>> run() {
     auto request = reading_.publishedRequest();
@@ -177,7 +192,7 @@ class VersionFollow {
       if (!pulled.ok()) return Result<bool>(pulled.error());
       const Result<bool> more = take_({*pulled, pull_.bytes()});
       if (!more.ok() || !*more) return more;
-      known_ = {pulled->number, pulled->history};
+      known_ = *pulled;
       wanted_ = known_.number + 1;
       return run();
     });
@@ -186,7 +201,8 @@ class VersionFollow {
   schema::Reading::Client reading_;
   kj::Timer& timer_;
   VersionPull pull_;
-  KnownVersion& known_;
+  VersionInfo& known_;
+  const bool waits_;
   const std::function<Result<bool>(const PulledVersion&)>& take_;
   uint64_t wanted_ = 1;  // first: whatever exists, of which history it may be
 };
@@ -215,7 +231,7 @@ Status pullVersion(const Address& address, uint64_t number, std::chrono::millise
 }
 
 Status followVersions(const Address& address, std::chrono::milliseconds timeout,
-                      const Credentials& credentials, KnownVersion& known,
+                      const Credentials& credentials, VersionInfo& known, bool waits,
                       const std::function<Result<bool>(const PulledVersion&)>& take) {
   return withLogin<bool>(
              address, credentials, timeout, "",
@@ -224,7 +240,7 @@ Status followVersions(const Address& address, std::chrono::milliseconds timeout,
                if (!login.hasReading()) {
                  return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
                }
-               auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, take);
+               auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, waits, take);
                VersionFollow& following = *follow;
                return following.run()
                    .catch_([](kj::Exception&& exception) -> Result<bool> {

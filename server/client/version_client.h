@@ -18,23 +18,19 @@ struct PulledVersion {
   std::span<const std::byte> bytes;  ///< valid during the call that receives it
 };
 
-/// The version that a follower has.
-struct KnownVersion {
-  uint64_t number = 0;  ///< 0: none
-  uint64_t history = 0;
-};
-
 /// Pulls version `number` of a daemon and verifies it; 0: the newest. Leases it meanwhile. `take` receives
 /// it. `timeout`: for connecting and for the whole call.
 Status pullVersion(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
                    const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take);
 
-/// Follows the versions of a daemon over one connection: pulls the newest one that is newer than `known`, or
-/// of another history, as soon as it exists, and passes it to `take`, which returns whether to continue.
-/// Updates `known` after each. Returns when `take` ends it, or with the Error of the connection. Blocks;
-/// versions that come while `take` runs are left out, except the newest.
+/// Follows the versions of a daemon over one connection: pulls the newest one that is newer than `known`
+/// (number 0: none), of another history or, after a backup of the daemon was restored, another version of the
+/// same number, as soon as it exists, and passes it to `take`, which returns whether to continue. Updates
+/// `known` after each. Returns when `take` ends it, without `waits` when there is no such version now, or
+/// with the Error of the connection. Blocks; versions that come while `take` runs are left out, except the
+/// newest.
 Status followVersions(const Address& address, std::chrono::milliseconds timeout,
-                      const Credentials& credentials, KnownVersion& known,
+                      const Credentials& credentials, VersionInfo& known, bool waits,
                       const std::function<Result<bool>(const PulledVersion&)>& take);
 
 }  // namespace psd

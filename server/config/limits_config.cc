@@ -129,13 +129,14 @@ void readTotals(ConfigReader& in, Limits& limits) {
        "Applies to what starts after a change.",
        Key::kLive},
       limits.arrivingBytes, 64 * kKiB, kPiB);
-  in.integer({"version_bytes",
-              "Bytes of all published versions, on the disk or, without durability, in memory. At least "
-              "twice the size of a version; leases leave room for two more, so that no reader prevents the "
-              "next one. "
-              "Beyond it a lease is refused, or the next version fails and is retried.",
-              Key::kLive},
-             limits.versionBytes, 64 * kKiB, kPiB);
+  in.integer(
+      {"version_bytes",
+       "Bytes of all published versions, on the disk or, without durability, in memory. At least "
+       "three times the size of a version; leases leave room for two more, so that no reader prevents the "
+       "next one. "
+       "Beyond it a lease is refused, or the next version fails and is retried.",
+       Key::kLive},
+      limits.versionBytes, 64 * kKiB, kPiB);
   in.integer({"version_leases", "Leases of published versions that all readers together hold.", Key::kLive},
              limits.versionLeases, 1, kTrainersMax);
   in.integer({"model_bytes",

@@ -15,19 +15,20 @@ PublishConfig readPublish(ConfigReader in) {
       {"every_seconds",
        "Seconds from one version to the next, if the model has changed. 0: no versions by time.", Key::kLive},
       config.everySeconds, {.min = 0, .max = kSecondsMax});
-  in.integer({"every_updates",
-              "Updates of a shard, on average over the shards, from one version to the next; with rounds, "
-              "their number. 0: no versions by updates. With both at 0 only `psd publish` makes versions.",
-              Key::kLive},
-             config.everyUpdates, 0, kUpdatesMax);
+  in.integer(
+      {"every_updates",
+       "Least number of updates of a shard, on average over the shards, from one version to the next; with "
+       "rounds, their number. 0: no versions by updates. With both at 0 only `psd publish` makes versions.",
+       Key::kLive},
+      config.everyUpdates, 0, kUpdatesMax);
   in.choice<std::optional<DType>>(
       {"as",
        "Data type of all tensors of a version. `model`: that of each tensor in the model. Values beyond the "
-       "range of `f16` fail the version."},
+       "range of `f16` or `bf16` fail the version."},
       config.as, {{"model", std::nullopt}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}});
   in.integer({"keep",
-              "Number of versions that are kept; leased versions are kept in addition, within "
-              "`limits.version_bytes`.",
+              "Number of versions that are kept, within `limits.version_bytes`; leased versions are kept in "
+              "addition.",
               Key::kLive},
              config.keep, 1, kKeepMax);
   return config;

@@ -102,7 +102,8 @@ void Publisher::run() {
     if (ending_) break;
     if (copy_ && (!source_ || &copy_->store() != source_->store.get()))
       copy_ = nullptr;  // of a previous model
-    if (requests_.empty() && !due()) {
+    const bool isDue = due();
+    if (requests_.empty() && !isDue) {
       if (now() < pruneAt) continue;
       pruneAt = now() + kPruneSeconds;
       hold.unlock();
@@ -113,7 +114,7 @@ void Publisher::run() {
     Requests served;
     std::swap(served, requests_);
     hold.unlock();
-    const Result<VersionInfo> outcome = attempt();
+    const Result<VersionInfo> outcome = attempt(isDue);
     for (auto& request : served) request->fulfill(Result<VersionInfo>(outcome));
     hold.lock();
   }
@@ -123,19 +124,19 @@ void Publisher::run() {
   requests_.clear();
   const bool last = publishLast_ && source_ && scheduled() && schedule_.unsaved(updatesOf(*source_->store));
   hold.unlock();
-  if (last) lastOutcome_ = attempt().status();
+  if (last) lastOutcome_ = attempt(true).status();
 }
 
 bool Publisher::due() const {
   return source_ && scheduled() && schedule_.due(now(), {updatesOf(*source_->store), 0});
 }
 
-Result<VersionInfo> Publisher::attempt() {
+Result<VersionInfo> Publisher::attempt(bool isDue) {
   const double began = now();
   Result<VersionInfo> made = make();
   const std::lock_guard hold(mutex_);
   if (!made.ok()) {
-    schedule_.failed(now());
+    if (isDue) schedule_.failed(now());
     failures_++;
     lastError_ = made.message();
     logLine(spdlog::level::err, {.event = "failed"},

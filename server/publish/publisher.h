@@ -50,7 +50,7 @@ class Publisher {
   void run();
   bool due() const;
   /// Publishes one version and records the outcome.
-  Result<VersionInfo> attempt();
+  Result<VersionInfo> attempt(bool isDue);
   Result<VersionInfo> make();
   CheckpointSchedule::Terms scheduleTerms() const;
   bool scheduled() const { return config_.everySeconds > 0 || config_.everyUpdates > 0; }

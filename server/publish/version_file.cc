@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 #include <optional>
 #include <string_view>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include "common/checksum/crc32c.h"
 
@@ -13,6 +15,7 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
+constexpr uint64_t kNumberMax = 1ull << 53;       // far beyond any daemon's
 constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
 
 std::string head(const VersionInfo& info, const ModelSpec& model, std::span<const uint32_t> checksums) {
@@ -96,6 +99,21 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
   return start.size() + content.values.size();
 }
 
+Result<VersionInfo> verifyVersionFile(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
+  PSD_ASSIGN_OR_RETURN(const VersionHeader header, readHeader(*file, path));
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(file->size());
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::overloaded, fmt::format("out of memory: cannot read '{}'", path)};
+  }
+  PSD_RETURN_IF_ERROR(file->read(0, bytes));
+  const auto verified = verifyVersion(bytes, header.info.number, header.info.history);
+  if (!verified.ok()) return Error{ErrorCode::io, "'" + path + "' is damaged: " + verified.message()};
+  return verified->info;
+}
+
 Result<VersionHeader> readVersionHeader(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
   return readHeader(*file, path);
@@ -124,7 +142,12 @@ Result<std::vector<uint64_t>> listVersions(Env& env, const std::string& folder) 
     if (!rest.starts_with(kPrefix) || !rest.ends_with(kSuffix)) continue;
     rest.remove_prefix(kPrefix.size());
     rest.remove_suffix(kSuffix.size());
-    if (const auto number = numberIn(rest)) numbers.push_back(*number);
+    const auto number = numberIn(rest);
+    if (number && *number <= kNumberMax && versionPath(folder, *number) == folder + "/" + name) {
+      numbers.push_back(*number);
+    } else {
+      spdlog::warn("'{}/{}' is not a version of a daemon, and is ignored", folder, name);
+    }
   }
   std::ranges::sort(numbers);
   return numbers;

@@ -29,6 +29,8 @@ uint64_t versionBytesMax(const ModelSpec& model);
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
                               const VersionContent& content);
 
+/// Reads and verifies a version's file of any name, whatever its number. Errors name the file.
+Result<VersionInfo> verifyVersionFile(Env& env, const std::string& path);
 /// Reads the header of a version's file of any name. Errors name the file.
 Result<VersionHeader> readVersionHeader(Env& env, const std::string& path);
 

@@ -23,6 +23,7 @@ Result<VersionIndex> read(const nlohmann::ordered_json& document) {
   }
   in.text("writer", "");
   VersionIndex index;
+  index.newest = in.integer("newest", 0, 0, UINT64_MAX);
   const std::vector<uint64_t> numbers = in.integers("leased", {});
   const std::vector<uint64_t> untils = in.integers("until_unix_seconds", {});
   if (numbers.size() != untils.size()) in.fail("leased", "must be as long as until_unix_seconds");
@@ -41,6 +42,7 @@ Status writeVersionIndex(Env& env, const std::string& folder, const VersionIndex
   nlohmann::ordered_json out = {{"format", kFormat},
                                 {"format_version", kFormatVersion},
                                 {"writer", "psd " PSD_VERSION},
+                                {"newest", index.newest},
                                 {"leased", nlohmann::ordered_json::array()},
                                 {"until_unix_seconds", nlohmann::ordered_json::array()}};
   for (const auto& [number, until] : index.leasedUntil) {

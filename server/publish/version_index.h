@@ -15,6 +15,7 @@ namespace psd {
 struct VersionIndex {
   using Time = std::chrono::system_clock::time_point;
 
+  uint64_t newest = 0;  ///< number of the newest version; 0: none
   /// By version, until when leases may keep it; rounded up, so that renewals rarely change it.
   std::map<uint64_t, Time> leasedUntil;
 };

@@ -14,9 +14,9 @@ void VersionLedger::restore(uint64_t number, uint64_t bytes, Time heldUntil) {
 }
 
 Status VersionLedger::admits(uint64_t bytes, Time now) const {
-  if (2 * bytes > terms_.bytes) {
+  if (3 * bytes > terms_.bytes) {
     return {ErrorCode::overloaded,
-            fmt::format("a version takes {}, and limits.version_bytes ({}) must admit two: raise it",
+            fmt::format("a version takes {}, and limits.version_bytes ({}) must admit three: raise it",
                         bytesText(bytes), bytesText(terms_.bytes))};
   }
   uint64_t stays = this->bytes();
@@ -88,9 +88,9 @@ Result<VersionLedger::Lease> VersionLedger::lease(uint64_t id, uint64_t number, 
   if (bytes > terms_.bytes) {
     return Error{
         ErrorCode::overloaded,
-        fmt::format("{} versions would be leased, which with room for two more exceeds "
-                    "limits.version_bytes ({}): raise it, or read the newest version without a lease",
-                    kept.size(), bytesText(terms_.bytes))};
+        fmt::format("with this one, leased versions and room for two more exceed limits.version_bytes ({}): "
+                    "raise it, or wait for leases to expire (psd versions)",
+                    bytesText(terms_.bytes))};
   }
   return leases_[id] = {id, number, std::move(reader), now + time};
 }
@@ -104,7 +104,7 @@ void VersionLedger::expire(Time now) {
 
 Error VersionLedger::missing(uint64_t number) const {
   if (versions_.empty()) return {ErrorCode::notReady, "no version is published yet"};
-  if (number > newest()) {
+  if (number > highest_) {
     return {ErrorCode::notReady,
             fmt::format("version {} does not exist yet; the newest is {}", number, newest())};
   }
@@ -118,11 +118,16 @@ std::vector<uint64_t> VersionLedger::numbers() const {
   return out;
 }
 
-std::map<uint64_t, VersionLedger::Time> VersionLedger::leasedUntil() const {
+std::map<uint64_t, VersionLedger::Time> VersionLedger::heldUntil() const {
   std::map<uint64_t, Time> out;
   for (const auto& [number, version] : versions_) {
     if (version.heldUntil > Time::min()) out[number] = version.heldUntil;
   }
+  return out;
+}
+
+std::map<uint64_t, VersionLedger::Time> VersionLedger::leasedUntil() const {
+  std::map<uint64_t, Time> out = heldUntil();
   for (const auto& [id, lease] : leases_) {
     Time& until = out.try_emplace(lease.number, lease.until).first->second;
     until = std::max(until, lease.until);
@@ -149,16 +154,6 @@ std::set<uint64_t> VersionLedger::leased(Time now) const {
     if (version.heldUntil > now) out.insert(number);
   }
   return out;
-}
-
-std::optional<VersionLedger::Lease> VersionLedger::leaseOf(uint64_t id) const {
-  const auto found = leases_.find(id);
-  return found == leases_.end() ? std::nullopt : std::optional(found->second);
-}
-
-void VersionLedger::undoLease(uint64_t id, const std::optional<Lease>& before) {
-  leases_.erase(id);
-  if (before && versions_.contains(before->number)) leases_[id] = *before;
 }
 
 }  // namespace psd

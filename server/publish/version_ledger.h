@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,8 +46,8 @@ class VersionLedger {
   /// The next version has a larger number than this one.
   void reserveNumber(uint64_t number) { highest_ = std::max(highest_, number); }
 
-  /// Whether a version of `bytes` may begin. ErrorCode::overloaded if the limit does not admit two versions
-  /// of that size, or if leased versions leave no room for it.
+  /// Whether a version of `bytes` may begin. ErrorCode::overloaded if the limit does not admit three versions
+  /// of that size, one of them leased, or if what must stay leaves no room for it.
   Status admits(uint64_t bytes, Time now) const;
   /// Starts a version of `bytes`: assigns its number. Errors as of admits().
   Result<uint64_t> begin(uint64_t bytes, Time now);
@@ -63,10 +62,6 @@ class VersionLedger {
   /// same id releases the previous one. ErrorCode::notReady if the version does not exist, invalidArgument if
   /// the time is zero or beyond Terms::leaseMax, overloaded beyond the other terms.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, std::string reader, Time now);
-  /// The lease with that id, if it is held.
-  std::optional<Lease> leaseOf(uint64_t id) const;
-  /// Undoes the last lease() of an id: `before` is what leaseOf() returned before it.
-  void undoLease(uint64_t id, const std::optional<Lease>& before);
   /// Ends a lease; no-op if there is none.
   void release(uint64_t id) { leases_.erase(id); }
   /// Ends the leases whose time is over.
@@ -78,7 +73,9 @@ class VersionLedger {
   /// ErrorCode::notReady: why a version does not exist.
   Error missing(uint64_t number) const;
   std::vector<uint64_t> numbers() const;
-  /// By version, until when leases keep it.
+  /// By version, until when leases of a previous daemon keep it.
+  std::map<uint64_t, Time> heldUntil() const;
+  /// By version, until when leases keep it, those of a previous daemon included.
   std::map<uint64_t, Time> leasedUntil() const;
   std::vector<Lease> leases() const;
   /// Sum over the versions that exist.

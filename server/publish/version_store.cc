@@ -65,7 +65,9 @@ Status VersionStore::load() {
     history_ = header->info.history;
     infos_[number] = std::move(header->info);
   }
-  if (infos_.empty()) history_ = drawId();
+  // A version that is missing may be known to readers, and its number must not be given again.
+  ledger_.reserveNumber(index_.newest);
+  if (infos_.empty() || infos_.rbegin()->first < index_.newest) history_ = drawId();
   return {};
 }
 
@@ -96,6 +98,10 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
   removeFiles(paths);
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));  // somebody may have removed it
   PSD_ASSIGN_OR_RETURN(info.bytes, writeVersion(*env_, folder_, info, content));
+  if (const Status kept = keepIndex(info.number); !kept.ok()) {
+    removeFiles({versionPath(folder_, info.number)});
+    return kept.error();
+  }
   {
     const std::lock_guard hold(mutex_);
     ledger_.commit(info.number, info.bytes);
@@ -115,7 +121,7 @@ void VersionStore::prune() {
     paths = takeOut(ledger_.surplus(0, now));
   }
   removeFiles(paths);
-  static_cast<void>(keepLeases(/*trim=*/true));  // says so itself
+  static_cast<void>(keepIndex(0, /*trim=*/true));  // logs its error
 }
 
 std::vector<std::string> VersionStore::takeOut(const std::vector<uint64_t>& numbers) {
@@ -211,18 +217,12 @@ Result<std::vector<std::byte>> VersionStore::read(uint64_t number, uint64_t offs
 Result<VersionStore::Lease> VersionStore::lease(uint64_t id, uint64_t number, std::chrono::seconds time,
                                                 const std::string& reader) {
   Lease granted;
-  std::optional<Lease> before;
   {
     const std::lock_guard hold(mutex_);
     if (number == 0) number = ledger_.newest();
-    before = ledger_.leaseOf(id);
     PSD_ASSIGN_OR_RETURN(granted, ledger_.lease(id, number, time, reader, Steady::now()));
   }
-  if (const Status kept = keepLeases(); !kept.ok()) {
-    const std::lock_guard hold(mutex_);
-    ledger_.undoLease(id, before);
-    return kept.error();
-  }
+  static_cast<void>(keepIndex(0));  // logs its error: a full disk must not keep readers from versions
   return granted;
 }
 
@@ -231,10 +231,10 @@ void VersionStore::release(uint64_t id) {
   ledger_.release(id);
 }
 
-Status VersionStore::keepLeases(bool trim) {
+Status VersionStore::keepIndex(uint64_t newest, bool trim) {
   const std::lock_guard alone(indexMutex_);
-  VersionIndex next;
-  bool covered = true;
+  VersionIndex next{.newest = std::max(newest, index_.newest)};
+  bool covered = next.newest == index_.newest;
   {
     const std::lock_guard hold(mutex_);
     const auto now = Steady::now();
@@ -255,8 +255,8 @@ Status VersionStore::keepLeases(bool trim) {
   if (written.ok()) {
     index_ = std::move(next);
     warned_ = false;
-  } else if (trim && !std::exchange(warned_, true)) {
-    spdlog::warn("after a restart, leases that have expired would hold versions: {}", written.message());
+  } else if (!std::exchange(warned_, true)) {
+    spdlog::warn("leases of versions would not survive a restart as they are: {}", written.message());
   }
   return written;
 }
@@ -281,6 +281,10 @@ void VersionStore::fillStatus(PublishStatus& status) const {
   for (const Lease& lease : ledger_.leases()) {
     const double left = std::chrono::duration<double>(lease.until - now).count();
     if (left > 0) status.leases.push_back({lease.reader, lease.number, newer[lease.number], left});
+  }
+  for (const auto& [number, until] : ledger_.heldUntil()) {
+    const double left = std::chrono::duration<double>(until - now).count();
+    if (left > 0) status.leases.push_back({"readers before the restart", number, newer[number], left});
   }
   std::ranges::sort(status.leases, {},
                     [](const VersionLeaseStatus& lease) { return std::tie(lease.reader, lease.version); });

@@ -58,7 +58,7 @@ class VersionStore {
   /// Bytes of a version's file. Errors: badSlice, as of find(), or io. Blocks.
   Result<std::vector<std::byte>> read(uint64_t number, uint64_t offset, uint64_t count);
   /// Grants or renews a lease, see VersionLedger::lease(); 0: of the newest version. The lease survives a
-  /// restart of the daemon. Blocks.
+  /// restart of the daemon, unless the disk fails, which is logged. Blocks.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
   void release(uint64_t id);
   /// Fails all parked and future calls of whenPublished().
@@ -85,9 +85,9 @@ class VersionStore {
   /// failed before included. The mutex is held.
   std::vector<std::string> takeOut(const std::vector<uint64_t>& numbers);
   void removeFiles(const std::vector<std::string>& paths);
-  /// Writes the index if it does not cover the leases or, with `trim`, covers versions that are leased no
-  /// longer. Blocks.
-  Status keepLeases(bool trim = false);
+  /// Writes the index if it does not cover the leases and version `newest` or, with `trim`, covers versions
+  /// that are leased no longer. Blocks.
+  Status keepIndex(uint64_t newest, bool trim = false);
   void announce(const VersionInfo& info);
 
   const std::shared_ptr<Env> env_;
@@ -97,7 +97,7 @@ class VersionStore {
 
   std::mutex indexMutex_;  // taken before mutex_; guards the file and the members below
   VersionIndex index_;     // as in the file
-  bool warned_ = false;    // that it cannot be trimmed
+  bool warned_ = false;    // that it cannot be written
 
   mutable std::mutex mutex_;  // guards the members below
   VersionLedger ledger_;

@@ -53,10 +53,7 @@ class Follow {
     }
     if (!lock.ok()) return lock.error();
     removeUnfinishedVersions(env_, options_.into, kFileName);
-    if (const auto header = readVersionHeader(env_, file_); header.ok()) {
-      known_ = {header->info.number, header->info.history};
-      printNow(fmt::format("version {} is in '{}'", known_.number, file_));
-    }
+    PSD_RETURN_IF_ERROR(lookAtFile());
     std::chrono::milliseconds pause = kPauseMin;
     std::string warned;
     for (;;) {
@@ -77,15 +74,30 @@ class Follow {
   }
 
  private:
+  /// Verifies the version that is there. The hook may not have run for it.
+  Status lookAtFile() {
+    PSD_ASSIGN_OR_RETURN(const bool exists, env_.exists(file_));
+    if (!exists) return {};
+    const auto verified = verifyVersionFile(env_, file_);
+    if (!verified.ok()) {
+      warnNow(fmt::format("{}; it will be replaced", verified.message()));
+      return {};
+    }
+    known_ = *verified;
+    printNow(fmt::format("version {} is in '{}'", known_.number, file_));
+    if (!options_.once) hook(known_);
+    return {};
+  }
+
   Status followOnce() {
     PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call_));
     Status here;  // an error on this side, not of the daemon
-    const Status there =
-        followVersions(address, call_.timeout, call_.credentials, known_, [&](const PulledVersion& version) {
-          Result<bool> more = take(version);
-          here = more.status();
-          return more;
-        });
+    const Status there = followVersions(address, call_.timeout, call_.credentials, known_, !options_.once,
+                                        [&](const PulledVersion& version) {
+                                          Result<bool> more = take(version);
+                                          here = more.status();
+                                          return more;
+                                        });
     return here.ok() ? there : here;
   }
 
@@ -96,30 +108,37 @@ class Follow {
       warnNow(fmt::format(
           "the daemon has lost the versions of history {:016x}: version {} of {:016x} replaces them",
           known_.history, info.number, info.history));
+    } else if (info.number <= known_.number) {
+      warnNow(fmt::format("the daemon was restored to an earlier state: its version {} replaces version {}",
+                          info.number, known_.number));
     }
+    PSD_RETURN_IF_ERROR(env_.createFolder(options_.into));  // somebody may have removed it
     PSD_RETURN_IF_ERROR(
         writeFileAtomically(env_, file_, [&](WritableFile& file) { return file.append(version.bytes); }));
     written_++;
     printNow(fmt::format("version {}: {}, {} updates, {}", info.number, bytesText(info.bytes), info.updates,
                          momentName(info.moment)));
-    if (!options_.hook.empty()) {
-      const Status ran = runHook(options_.hook,
-                                 {{"PSD_FILE", file_},
-                                  {"PSD_VERSION", std::to_string(info.number)},
-                                  {"PSD_HISTORY", fmt::format("{:016x}", info.history)},
-                                  {"PSD_UPDATES", std::to_string(info.updates)}},
-                                 options_.hookTimeout);
-      if (options_.once) hooked_ = ran;
-      if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));
-    }
+    hook(info);
     return !options_.once;
+  }
+
+  void hook(const VersionInfo& info) {
+    if (options_.hook.empty()) return;
+    const Status ran = runHook(options_.hook,
+                               {{"PSD_FILE", file_},
+                                {"PSD_VERSION", std::to_string(info.number)},
+                                {"PSD_HISTORY", fmt::format("{:016x}", info.history)},
+                                {"PSD_UPDATES", std::to_string(info.updates)}},
+                               options_.hookTimeout);
+    if (options_.once) hooked_ = ran;
+    if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));
   }
 
   Env& env_;
   const DaemonCall& call_;
   const FollowOptions& options_;
   const std::string file_;
-  KnownVersion known_;
+  VersionInfo known_;
   uint64_t written_ = 0;
   Status hooked_;  // outcome of the hook, with `once`
 };

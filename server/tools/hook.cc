@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -63,6 +64,31 @@ pid_t start(const std::string& command, const std::map<std::string, std::string>
   return failed == 0 ? pid : 0;
 }
 
+/// While it exists, the signals that end this program also kill the process group of the hook.
+class HookSignals {
+ public:
+  explicit HookSignals(pid_t hook) {
+    running_ = hook;
+    struct sigaction action = {};
+    action.sa_handler = [](int signal) {
+      ::kill(-running_, SIGKILL);
+      ::signal(signal, SIG_DFL);
+      ::raise(signal);
+    };
+    for (size_t i = 0; i < std::size(kSignals); i++) ::sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~HookSignals() {
+    for (size_t i = 0; i < std::size(kSignals); i++) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  HookSignals(const HookSignals&) = delete;
+  HookSignals& operator=(const HookSignals&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
+  static inline volatile pid_t running_ = 0;
+  struct sigaction before_[std::size(kSignals)];
+};
+
 }  // namespace
 
 Status runHook(const std::string& command, const std::map<std::string, std::string>& environment,
@@ -71,6 +97,7 @@ Status runHook(const std::string& command, const std::map<std::string, std::stri
   if (pid == 0) {
     return {ErrorCode::io, fmt::format("hook '{}': cannot be started: {}", command, std::strerror(errno))};
   }
+  const HookSignals signals(pid);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   int state = 0;
   for (pid_t ended = 0; ended != pid;) {

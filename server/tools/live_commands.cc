@@ -94,7 +94,8 @@ LiveCommands::LiveCommands(CLI::App& app) {
       ->type_name("FOLDER");
   followed_.app
       ->add_option("--exec", hook_,
-                   "Run COMMAND with /bin/sh after each version; PSD_FILE, PSD_VERSION, PSD_HISTORY and "
+                   "Run COMMAND with /bin/sh at the start and after each version; PSD_FILE, PSD_VERSION, "
+                   "PSD_HISTORY and "
                    "PSD_UPDATES are set")
       ->type_name("COMMAND");
   followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")

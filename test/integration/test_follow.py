@@ -123,7 +123,7 @@ class FileTest(FollowTest):
             file.seek(-1, os.SEEK_END)
             file.write(bytes([last[0] ^ 1]))
         follower = self.follow(daemon)
-        until("it complains", lambda: "is damaged: its CRC-32C is" in follower.err)
+        until("it complains", lambda: "version 1 is damaged: the checksum of tensor" in follower.err)
         self.assertFalse(self.file.exists())
         self.publish(daemon)
         self.until_has(2)

@@ -216,7 +216,7 @@ class UseTest(PageTest):
         self.assertFalse(self.shown(driver, "#leases"))
         self.assert_ends(self.start_psd("set", "limits.version_bytes=65536", "--server", daemon.address))
         self.start_psd("publish", "--server", daemon.address)
-        until("the failure is shown", lambda: "must admit two" in self.text(driver, "versions-error"))
+        until("the failure is shown", lambda: "must admit three" in self.text(driver, "versions-error"))
         self.assertEqual(self.text(driver, "state-title"), "Publishing is failing")
         self.assertEqual(self.complaints(driver), [])
 

@@ -139,6 +139,35 @@ class MakingTest(PublishTest):
             self.assertIn(f"\n{line}\n", text)
 
 
+    def test_calls_at_the_same_time(self):
+        daemon = self.publishing(durable=False)
+        self.assert_ends(self.train(daemon.address, steps=1))
+        calls = [self.start_psd("publish", "--server", daemon.address) for _ in range(8)]
+        for call in calls:
+            self.assert_ends(call)
+        newest = self.versions(daemon)["newest"]
+        self.assertLessEqual(newest, 8)
+        self.assertGreaterEqual(newest, 1)
+
+    def test_a_schedule_that_fails_can_be_switched_off(self):
+        daemon = self.publishing(publish={"every_updates": 1}, limits__version_bytes=65536)
+        self.endless_trainer(daemon)
+        daemon.until_status("it has failed", lambda status: status["publish"]["failures"] > 0)
+        self.psd("set", "publish.every_updates=0", "--server", daemon.address)
+        failures = daemon.status()["publish"]["failures"]
+        updates = daemon.counter("updates")
+        daemon.until_status("training continues", lambda status: status["counters"]["updates"] > updates + 200)
+        self.assertLessEqual(daemon.status()["publish"]["failures"], failures + 1)
+
+    def test_a_last_version_that_fails(self):
+        daemon = self.publishing(publish={"every_seconds": 3600}, limits__version_bytes=65536)
+        self.assert_ends(self.train(daemon.address, steps=2))
+        said = self.refused("stop", "--server", daemon.address)
+        self.assertIn("the last version: ", said)
+        self.assertIn("must admit three", said)
+        self.assertNotEqual(daemon.wait(), 0)
+
+
 class KeepingTest(PublishTest):
     def test_keep_changes_while_it_runs(self):
         daemon = self.publishing(publish={"keep": 3})
@@ -155,7 +184,7 @@ class KeepingTest(PublishTest):
         daemon = self.publishing(limits__version_bytes=65536)
         self.assert_ends(self.train(daemon.address, steps=1))
         said = self.refused("publish", "--server", daemon.address)
-        self.assertIn("limits.version_bytes (64.0 KiB) must admit two", said)
+        self.assertIn("limits.version_bytes (64.0 KiB) must admit three", said)
         self.psd("set", "limits.version_bytes=1073741824", "--server", daemon.address)
         self.assertIn("version 1", self.psd("publish", "--server", daemon.address))
 
@@ -205,8 +234,18 @@ class RefusalTest(PublishTest):
             self.assertIn("its configuration has no `publish`", self.refused(command, "--server", daemon.address))
         self.assertEqual(json.loads(self.psd("versions", "--json", "--server", daemon.address)), None)
 
+    def test_reload(self):
+        path = self.write("psd.json", json.dumps({"policy": {"type": "locked"}, "publish": {"keep": 2}}))
+        daemon = self.daemon("--config", path, policy=None, optimizer=None)
+        path.write_text(json.dumps({"policy": {"type": "locked"}}), encoding="utf-8")
+        self.assertIn("publish", self.refused("reload", "--server", daemon.address))
+        path.write_text(json.dumps({"policy": {"type": "locked"}, "publish": {"keep": 3}}), encoding="utf-8")
+        self.assertIn("publish.keep", self.psd("reload", "--server", daemon.address))
+
     def test_configurations(self):
+        engine = '{"endpoints":["http://127.0.0.1:1"],"prefix":"/psd"}'
         cases = (
+            (("publish={}", f"engine={engine}", "policy.type=locked"), "publish: cannot be combined with `engine`"),
             (("publish={\"every_updates\":-1}",), "publish.every_updates"),
             (("publish={\"as\":\"f64\"}",), "publish.as"),
             (("publish={\"keep\":0}",), "publish.keep"),

@@ -22,7 +22,7 @@ class VersionWorld {
   explicit VersionWorld(Random& random) : random_(random) {
     size_ = random_.between(1, 8);
     terms_ = {.keep = random_.between(1, 5),
-              .bytes = size_ * random_.between(2, 9),
+              .bytes = size_ * random_.between(3, 9),
               .leases = static_cast<uint32_t>(random_.between(1, 6)),
               .leaseMax = seconds(random_.between(1, 20))};
     ledger_ = std::make_unique<VersionLedger>(terms_);

@@ -120,16 +120,19 @@ kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t numb
     request.setOffset(offset);
     request.setCount(static_cast<uint32_t>(into.size()));
     return request.send().then(
-        [&connection, into](capnp::Response<schema::VersionBytesResult> answer) -> Status {
-          if (answer.isError()) return errorOf(connection, answer.getError());
+        [&connection, number, offset,
+         into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<Status> {
+          if (answer.isError()) return Status(errorOf(connection, answer.getError()));
           const auto bytes = wire::bytesIn(answer.getBytes());
-          if (bytes.size() != into.size()) {
-            return Error{ErrorCode::protocolMismatch,
-                         fmt::format("{}: the daemon sent {} bytes of a version instead of {}",
-                                     connection.server(), bytes.size(), into.size())};
+          if (bytes.empty() || bytes.size() > into.size()) {
+            return Status(ErrorCode::protocolMismatch,
+                          fmt::format("{}: the daemon sent {} bytes of a version instead of {}",
+                                      connection.server(), bytes.size(), into.size()));
           }
           std::ranges::copy(bytes, into.begin());
-          return {};
+          if (bytes.size() == into.size()) return Status();
+          // Its slices are smaller.
+          return readVersionBytes(connection, number, offset + bytes.size(), into.subspan(bytes.size()));
         });
   });
 }

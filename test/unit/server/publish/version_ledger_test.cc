@@ -44,14 +44,15 @@ TEST_CASE("Version ledger: a number is not used again, whatever happens to its v
   CHECK(publish(ledger, 10) == 10);
 }
 
-TEST_CASE("Version ledger: the limit admits two versions, or none is published") {
-  VersionLedger ledger({.keep = 9, .bytes = 20, .leases = 1});
+TEST_CASE("Version ledger: the limit admits three versions, or none is published") {
+  VersionLedger ledger({.keep = 9, .bytes = 30, .leases = 1});
   const auto large = ledger.begin(11, at(0));
   REQUIRE_FALSE(large.ok());
   CHECK(large.error().code == ErrorCode::overloaded);
-  CHECK(large.message() == "a version takes 11 B, and limits.version_bytes (20 B) must admit two: raise it");
+  CHECK(large.message() ==
+        "a version takes 11 B, and limits.version_bytes (30 B) must admit three: raise it");
   for (uint64_t number = 1; number <= 5; number++) publish(ledger, 10);
-  CHECK(ledger.numbers() == std::vector<uint64_t>{4, 5});
+  CHECK(ledger.numbers() == std::vector<uint64_t>{3, 4, 5});
 }
 
 TEST_CASE("Version ledger: leases leave room for two versions") {
@@ -63,9 +64,10 @@ TEST_CASE("Version ledger: leases leave room for two versions") {
   PSD_REQUIRE_OK(ledger.lease(2, 3, seconds(60), "b", at(0)));  // moves
   CHECK(ledger.leases().size() == 1);
   const auto third = ledger.lease(3, 4, seconds(60), "c", at(0));
-  CHECK(refusal(third) ==
-        "2 versions would be leased, which with room for two more exceeds limits.version_bytes (39 B): raise "
-        "it, or read the newest version without a lease");
+  CHECK(
+      refusal(third) ==
+      "with this one, leased versions and room for two more exceed limits.version_bytes (39 B): raise it, or "
+      "wait for leases to expire (psd versions)");
   for (int i = 0; i < 9; i++) publish(ledger, 10);
   CHECK(ledger.numbers().front() == 3);
 }

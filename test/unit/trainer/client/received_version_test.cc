@@ -104,9 +104,10 @@ TEST_CASE("a file of something else is not taken for the version") {
   };
   checkDamaged(with("psd.version", "8"), "it says that it is version 8");
   checkDamaged(with("psd.history", "0000000000001a2c"),
-               "it says that its history is 0000000000001a2c, and the daemon says 0000000000001a2b");
+               "it says that its history is 0000000000001a2c, not 0000000000001a2b");
   checkDamaged(with("psd.updates", "41"), "it says that it contains 41 updates, and the daemon says 40");
-  checkDamaged(fileOf({}), "its header has no psd.version, which every version has");
+  checkDamaged(fileOf({}),
+               "its header has no psd.version, psd.history and psd.updates, which every version has");
   checkDamaged(with("psd.crc32c", crcOf(kData.substr(0, 12))),
                "its header does not have one checksum for each tensor");
   checkDamaged(with("psd.crc32c", ""), "its header does not have one checksum for each tensor");
