@@ -223,7 +223,7 @@ class HookTest(FollowTest):
         self.publish(daemon)
         child = self.folder / "child"
         follower = self.follow(daemon, "--exec-timeout", 2, "--exec", f"sleep 1000 & echo $! > {child}; wait")
-        until("it is killed", lambda: "killed after 2 s" in follower.err)
+        until("it is killed", lambda: "killed after 2" in follower.err)
         pid = int(child.read_text(encoding="utf-8"))
         state = pathlib.Path(f"/proc/{pid}/stat")
         until("with its child", lambda: not state.exists() or state.read_text(encoding="utf-8").split()[2] == "Z")

@@ -181,7 +181,7 @@ class Reading(FollowerTest):
         subprocess.run([processes.PSD, "export", "--server", first.address, file], check=True, timeout=processes.WAIT_S)
         daemon = self.daemon(policy="locked", optimizer=None, model={"file": str(file)}, publish={"every_updates": 1})
         trainer, follower = self.client(daemon, optimizer='{"type":"sgd","lr":1.0}'), self.follower(daemon)
-        trainer.join(reversed_order, None, 0, 1)
+        trainer.join(reversed_order, reversed_order.zeros(), 0, 1)
         trainer.push(step(reversed_order, 3))
         while follower.info is None or follower.info.updates < 1:
             follower.wait(timeout=processes.WAIT_S)
