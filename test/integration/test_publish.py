@@ -103,7 +103,10 @@ class MakingTest(PublishTest):
         self.assert_ends(self.train(daemon.address, steps=200))
         versions = self.versions(daemon)["versions"]
         self.assertGreater(len(versions), 0)
-        self.assertEqual({each["moment"] for each in versions}, {"round"})
+        # A machine that delays the trainer by a second between its groups leaves no common round.
+        moments = [each["moment"] for each in versions]
+        self.assertLessEqual(set(moments), {"round", "snapshot"})
+        self.assertIn("round", moments)
 
     def test_dtypes(self):
         for dtype, name in (("f32", "F32"), ("bf16", "BF16"), ("f16", "F16")):
