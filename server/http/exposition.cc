@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -106,26 +107,38 @@ void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
   out.one("psd_log_lost_total", Type::counter, "updates not written to the log", log.lost);
 }
 
-void writePublish(MetricWriter& out, const PublishStatus& publish) {
-  out.one("psd_published_version", Type::gauge, "number of the newest published version; 0: none",
-          publish.newest);
-  out.one("psd_versions", Type::gauge, "published versions that exist", publish.versions.size());
-  out.one("psd_versions_bytes", Type::gauge, "bytes of the published versions", publish.bytes);
-  out.one("psd_version_leases", Type::gauge, "leases of published versions", publish.leases.size());
-  uint64_t behind = 0;
-  for (const VersionLeaseStatus& lease : publish.leases) behind = std::max(behind, lease.behind);
-  out.one("psd_version_lease_behind", Type::gauge,
-          "versions that are newer than the oldest leased one; 0: none is leased", behind);
-  out.one("psd_versions_published_total", Type::counter, "versions published by this process",
-          publish.published);
-  out.one("psd_publish_failures_total", Type::counter, "versions that could not be published",
-          publish.failures);
-  out.one("psd_publish_failing", Type::gauge, "whether the last attempt to publish failed",
-          publish.error.empty() ? 0 : 1);
-  out.one("psd_publish_duration_seconds", Type::gauge, "duration of the newest publication",
-          publish.lastSeconds);
-  out.one("psd_publish_pause_max_seconds", Type::gauge,
-          "longest time that an update waited for the copy of a version", publish.pauseMaxSeconds);
+/// Without `publish` the metrics have no sample.
+void writePublish(MetricWriter& out, const std::optional<PublishStatus>& publish) {
+  const auto write = [&](const char* name, Type type, const char* help, auto valueOf) {
+    out.begin(name, type, help);
+    if (publish) out.sample(valueOf(*publish));
+  };
+  write("psd_published_version", Type::gauge, "number of the newest published version; 0: none",
+        [](const PublishStatus& status) { return status.newest; });
+  write("psd_versions", Type::gauge, "published versions that exist",
+        [](const PublishStatus& status) { return status.versions.size(); });
+  write("psd_versions_bytes", Type::gauge, "bytes of the published versions",
+        [](const PublishStatus& status) { return status.bytes; });
+  write("psd_version_leases", Type::gauge, "leases of published versions",
+        [](const PublishStatus& status) { return status.leases.size(); });
+  write("psd_version_lease_behind", Type::gauge,
+        "versions that are newer than the oldest leased one; 0: none is leased",
+        [](const PublishStatus& status) {
+          uint64_t behind = 0;
+          for (const VersionLeaseStatus& lease : status.leases) behind = std::max(behind, lease.behind);
+          return behind;
+        });
+  write("psd_versions_published_total", Type::counter, "versions published by this process",
+        [](const PublishStatus& status) { return status.published; });
+  write("psd_publish_failures_total", Type::counter, "versions that could not be published",
+        [](const PublishStatus& status) { return status.failures; });
+  write("psd_publish_failing", Type::gauge, "whether the last attempt to publish failed",
+        [](const PublishStatus& status) { return status.error.empty() ? 0 : 1; });
+  write("psd_publish_duration_seconds", Type::gauge, "duration of the newest publication",
+        [](const PublishStatus& status) { return status.lastSeconds; });
+  write("psd_publish_pause_max_seconds", Type::gauge,
+        "longest time that an update waited for the copy of a version",
+        [](const PublishStatus& status) { return status.pauseMaxSeconds; });
 }
 
 void writeDisks(MetricWriter& out, const std::vector<DiskStatus>& disks) {
@@ -330,7 +343,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http, cons
   writeRounds(out, status.rounds);
   writeBlocks(out, status);
   writeDurability(out, status.durability);
-  if (status.publish) writePublish(out, *status.publish);
+  writePublish(out, status.publish);
   writeDisks(out, status.disks);
   writeProcessMetrics(out, status.openDescriptors);
   writeGroup(out, status.replicaSet);

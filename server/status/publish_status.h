@@ -20,7 +20,7 @@ struct VersionStatus {
     visit("updates", self.updates);
     visit("created", self.created);
     visit("moment", self.moment);
-    visit("bytes", self.bytes);
+    visit("file_bytes", self.bytes);
   }
 };
 
@@ -35,7 +35,7 @@ struct VersionLeaseStatus {
     visit("reader", self.reader);
     visit("version", self.version);
     visit("behind", self.behind);
-    visit("seconds_left", self.secondsLeft);
+    visit("left_seconds", self.secondsLeft);
   }
 };
 
@@ -57,7 +57,7 @@ struct PublishStatus {
     visit("as", self.as);
     visit("history", self.history);
     visit("newest", self.newest);
-    visit("bytes", self.bytes);
+    visit("total_bytes", self.bytes);
     visit("published", self.published);
     visit("failures", self.failures);
     visit("error", self.error);

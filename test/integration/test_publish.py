@@ -64,7 +64,7 @@ class MakingTest(PublishTest):
         self.assertIn("newest 2, 2 versions", self.psd("status", "--server", daemon.address))
         newest = self.versions(daemon)["versions"][-1]
         self.assertEqual(newest["updates"], 3)
-        self.assertEqual(newest["bytes"], self.file_of(2).stat().st_size)
+        self.assertEqual(newest["file_bytes"], self.file_of(2).stat().st_size)
         # The same values, so the same bytes but for number and time.
         values = [path.read_bytes()[8 + struct.unpack("<Q", path.read_bytes()[:8])[0]:] for path in map(self.file_of, (1, 2))]
         self.assertEqual(values[0], values[1])

@@ -469,8 +469,8 @@ class Leases(FollowerTest):
         follower.wait()
         with follower.pin(seconds=3):
             self.publish(daemon)
-            left = daemon.status()["publish"]["leases"][0]["seconds_left"]
-            daemon.until_status("the lease is renewed", lambda status: status["publish"]["leases"][0]["seconds_left"] > left)
+            left = daemon.status()["publish"]["leases"][0]["left_seconds"]
+            daemon.until_status("the lease is renewed", lambda status: status["publish"]["leases"][0]["left_seconds"] > left)
             daemon.kill()
             daemon = self.publishing(listen=(address,), publish={"keep": 1})
             daemon.until_status("the lease is back", lambda status: status["publish"]["leases"])

@@ -153,7 +153,7 @@ export function showDurability(status) {
 export function showVersions({ publish }) {
   at("versions-card").hidden = !publish;
   if (!publish) return;
-  say("versions-count", `${publish.versions.length}, ${bytes(publish.bytes)}${publish.path ? "" : " in memory"}`);
+  say("versions-count", `${publish.versions.length}, ${bytes(publish.total_bytes)}${publish.path ? "" : " in memory"}`);
   at("versions-empty").hidden = publish.versions.length > 0;
   at("versions-error").hidden = !publish.error;
   say("versions-error", publish.error);
@@ -163,13 +163,13 @@ export function showVersions({ publish }) {
     { name: "updates", cell: (each) => number(each.updates), by: (each) => each.updates },
     { name: "moment", text: true, cell: (each) => each.moment, by: (each) => each.moment },
     { name: "published", text: true, cell: (each) => localTime(each.created), by: (each) => each.created },
-    { name: "size", cell: (each) => bytes(each.bytes), by: (each) => each.bytes }], [...publish.versions].reverse(), (each) => String(each.number));
+    { name: "size", cell: (each) => bytes(each.file_bytes), by: (each) => each.file_bytes }], [...publish.versions].reverse(), (each) => String(each.number));
   at("leases").hidden = !publish.leases.length;
   showTable("leases", [
     { name: "reader", text: true, cell: (each) => each.reader, by: (each) => each.reader },
     { name: "version", cell: (each) => number(each.version), by: (each) => each.version },
     { name: "behind", cell: (each) => number(each.behind), by: (each) => each.behind },
-    { name: "expires in", cell: (each) => duration(each.seconds_left), by: (each) => each.seconds_left }], publish.leases.map((each, index) => ({ ...each, index })), (each) => String(each.index));
+    { name: "expires in", cell: (each) => duration(each.left_seconds), by: (each) => each.left_seconds }], publish.leases.map((each, index) => ({ ...each, index })), (each) => String(each.index));
 }
 
 function answering(daemon) {

@@ -24,13 +24,11 @@ Error interruptedError() { return {ErrorCode::interrupted, "the trainer was inte
 }  // namespace
 
 RemoteSteps::RemoteSteps(RemoteStepsOptions options)
-    : options_(std::move(options)),
-      connectTimeout_(options_.connectTimeout),
-      incarnation_(std::max<uint64_t>(drawId(), 1)) {}
+    : options_(std::move(options)), incarnation_(std::max<uint64_t>(drawId(), 1)) {}
 
 Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions options) {
   std::unique_ptr<RemoteSteps> steps(new RemoteSteps(std::move(options)));
-  const ConnectTimeout& timeout = steps->connectTimeout_;
+  const ConnectTimeout timeout(steps->options_.connectTimeout);
   PSD_RETURN_IF_ERROR(timeout.retries ? steps->connectUntil(Clock::now() + timeout.time)
                                       : steps->connectOnce(timeout.time));
   return steps;
@@ -105,7 +103,8 @@ Result<RemoteJoin> RemoteSteps::joinOnce() {
 }
 
 Result<RemoteJoin> RemoteSteps::joinFirst() {
-  const auto deadline = Clock::now() + connectTimeout_.time;
+  const ConnectTimeout timeout(options_.connectTimeout);
+  const auto deadline = Clock::now() + timeout.time;
   for (Backoff backoff(incarnation_);;) {
     auto joined = joinOnce();
     if (joined.ok()) {
@@ -115,11 +114,10 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
     if (interrupted_) return interruptedError();
     const Error& error = joined.error();
     const bool passing = isRetryable(error.code) || error.code == ErrorCode::shuttingDown;
-    if (!passing || !connectTimeout_.retries) return error;
+    if (!passing || !timeout.retries) return error;
     if (remainingUntil(deadline) == milliseconds(0)) {
-      return Error{error.code,
-                   fmt::format("the executor {} did not admit this trainer within {}: {}", options_.executor,
-                               durationText(connectTimeout_.time), error.message)};
+      return Error{error.code, fmt::format("the executor {} did not admit this trainer within {}: {}",
+                                           options_.executor, durationText(timeout.time), error.message)};
     }
     reportFaultOnce(ClientEvent::What::broke, error, remainingUntil(deadline));
     pause(std::min(backoff.next(), remainingUntil(deadline)));

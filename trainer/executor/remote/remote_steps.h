@@ -12,7 +12,6 @@
 
 #include "common/status/status.h"
 #include "trainer/client/api/client.h"
-#include "trainer/client/attempts.h"
 #include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/remote/loss_result.h"
 
@@ -105,7 +104,6 @@ class RemoteSteps {
   void report(ClientEvent::What what, const std::string& line) const;
 
   const RemoteStepsOptions options_;
-  const ConnectTimeout connectTimeout_;
   const uint64_t incarnation_;
   RemoteModule module_;
   Membership membership_;

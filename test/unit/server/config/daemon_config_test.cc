@@ -142,7 +142,7 @@ TEST_CASE("each wrong value gets its one-line error") {
       {R"({"color": 1})",
        "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, daemons, index, device, "
        "devices, shards, threads, spin_us, policy, optimizer, groups, row_shards, tables, model, world_size, "
-       "codecs, membership, exit_when_done, save, durability, replication, log, limits"},
+       "codecs, membership, exit_when_done, save, durability, replication, publish, log, limits"},
       {R"({"replicaton": {}})", "replicaton: unknown key; did you mean 'replication'?"},
       {R"({"replication": {}})", "replication: requires `engine`: without one a daemon has no standby"},
       {R"({"index": 0})", "index: requires `daemons`, those that serve a model together"},
