@@ -68,10 +68,10 @@ pid_t start(const std::string& command, const std::map<std::string, std::string>
 class HookSignals {
  public:
   explicit HookSignals(pid_t hook) {
-    running_ = hook;
+    running() = hook;
     struct sigaction action = {};
     action.sa_handler = [](int signal) {
-      ::kill(-running_, SIGKILL);
+      ::kill(-running(), SIGKILL);
       ::signal(signal, SIG_DFL);
       ::raise(signal);
     };
@@ -85,7 +85,12 @@ class HookSignals {
 
  private:
   static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
-  static inline volatile pid_t running_ = 0;
+  /// The process group of the hook.
+  static volatile pid_t& running() {
+    static volatile pid_t group = 0;
+    return group;
+  }
+
   struct sigaction before_[std::size(kSignals)];
 };
 

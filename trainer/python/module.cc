@@ -445,7 +445,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   options.pullCodec = std::move(pullCodec);
   options.acceptLostRows = acceptLostRows;
   options.cudaDevice = cudaDevice;
-  new (self) PythonClient(std::move(options));
+  new (self) PythonClient(options);
 }
 
 void bindCredentials(nb::module_& m) {
