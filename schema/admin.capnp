@@ -90,7 +90,8 @@ interface Admin @0xa8f89e12343931e8 {
   publish @15 () -> VersionResult;
   # Publishes a version that starts after this call; answered when it exists. Calls that arrive while one is being
   # published share the next. invalidArgument: the configuration has no `publish`. notReady: the model has no values.
-  # overloaded: beyond limits.version_bytes.
+  # overloaded: beyond limits.version_bytes. nonFinite: a value is beyond the range of `publish.as`. io: the disk.
+  # shuttingDown: the daemon is about to end.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.

@@ -23,7 +23,7 @@ ProcessUse processUse();
 /// The number of open descriptors of a process of this machine, counted one by one; nothing if its folder in
 /// /proc cannot be read, as another user's.
 std::optional<uint64_t> openDescriptorsOf(uint32_t pid);
-/// Those of this process; 0 if unknown.
+/// The number of open descriptors of this process; 0 if unknown.
 uint64_t openDescriptors();
 
 }  // namespace psd

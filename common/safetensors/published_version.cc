@@ -10,6 +10,7 @@
 
 #include "common/checksum/crc32c.h"
 #include "common/config/json_file.h"
+#include "common/text/number.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -22,9 +23,9 @@ constexpr std::string_view kMoments[] = {"live", "snapshot", "round"};
 Error damaged(std::string why) { return {ErrorCode::io, std::move(why)}; }
 
 template <class Number>
-std::optional<Number> numberIn(std::string_view text, int base = 10) {
+std::optional<Number> hexadecimal(std::string_view text) {
   Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
   if (error != std::errc() || end != text.data() + text.size()) return {};
   return number;
 }
@@ -34,7 +35,7 @@ std::optional<std::vector<uint32_t>> checksumsIn(std::string_view text) {
   std::vector<uint32_t> checksums;
   while (!text.empty()) {
     const std::string_view one = text.substr(0, std::min(text.find(' '), text.size()));
-    const auto checksum = numberIn<uint32_t>(one, 16);
+    const auto checksum = hexadecimal<uint32_t>(one);
     if (!checksum || one.size() != 8) return {};
     checksums.push_back(*checksum);
     text.remove_prefix(std::min(one.size() + 1, text.size()));
@@ -44,11 +45,11 @@ std::optional<std::vector<uint32_t>> checksumsIn(std::string_view text) {
 
 }  // namespace
 
-std::string_view momentName(Moment moment) { return kMoments[static_cast<size_t>(moment)]; }
+std::string_view momentName(VersionMoment moment) { return kMoments[static_cast<size_t>(moment)]; }
 
-Moment momentNamed(std::string_view name) {
+VersionMoment momentNamed(std::string_view name) {
   const auto* const named = std::ranges::find(kMoments, name);
-  return named == std::end(kMoments) ? Moment::live : static_cast<Moment>(named - kMoments);
+  return named == std::end(kMoments) ? VersionMoment::live : static_cast<VersionMoment>(named - kMoments);
 }
 
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
@@ -83,9 +84,9 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
     const auto found = metadata->find(key);
     return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  const auto number = numberIn<uint64_t>(valueOf("psd.version")),
-             updates = numberIn<uint64_t>(valueOf("psd.updates")),
-             history = numberIn<uint64_t>(valueOf("psd.history"), 16);
+  const auto number = toNumber<uint64_t>(valueOf("psd.version")),
+             updates = toNumber<uint64_t>(valueOf("psd.updates")),
+             history = hexadecimal<uint64_t>(valueOf("psd.history"));
   auto checksums = checksumsIn(valueOf("psd.crc32c"));
   if (!number || !updates || !history) {
     return damaged("its header has no psd.version, psd.history and psd.updates, which every version has");

@@ -14,14 +14,14 @@
 namespace psd {
 
 /// Which moment the values of a version are of.
-enum class Moment {
+enum class VersionMoment {
   live,      ///< none: updates that take no lock continued
   snapshot,  ///< one instant between updates
   round,     ///< one instant at which all parameter groups with rounds had finished the same one
 };
-std::string_view momentName(Moment moment);
-/// The moment with that name; Moment::live for an unknown one.
-Moment momentNamed(std::string_view name);
+std::string_view momentName(VersionMoment moment);
+/// The moment with that name; VersionMoment::live for an unknown one.
+VersionMoment momentNamed(std::string_view name);
 
 /// What the file of a published version says of it. A value type.
 ///
@@ -34,7 +34,7 @@ struct VersionInfo {
   uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
   uint64_t updates = 0;  ///< that every shard contains
   std::string created;   ///< "2026-11-29T12:00:00Z"
-  Moment moment = Moment::live;
+  VersionMoment moment = VersionMoment::live;
   uint64_t bytes = 0;  ///< of the file
 };
 

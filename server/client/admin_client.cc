@@ -7,6 +7,7 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "common/wire/published_version.h"
 #include "server/client/conversation.h"
 #include "server/client/live_pull.h"
 
@@ -81,16 +82,7 @@ Result<VersionInfo> publishVersion(const Address& address, std::chrono::millisec
   return withAdmin<VersionInfo>(
       address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         return admin.publishRequest().send().then(
-            [](capnp::Response<schema::VersionResult> answer) -> Result<VersionInfo> {
-              if (answer.isError()) return wire::readError(answer.getError());
-              const auto version = answer.getVersion();
-              return VersionInfo{.number = version.getNumber(),
-                                 .history = version.getHistory(),
-                                 .updates = version.getUpdates(),
-                                 .created = printable(wire::textIn(version.getCreated())),
-                                 .moment = momentNamed(wire::textIn(version.getMoment())),
-                                 .bytes = version.getBytes()};
-            });
+            [](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); });
       });
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/os/random_id.h"
+#include "common/wire/published_version.h"
 #include "server/client/conversation.h"
 
 namespace psd {
@@ -23,17 +24,6 @@ constexpr std::chrono::seconds kLease{60}, kRenewAfter{20};
 // A daemon that does not answer for that long is lost; a slice may travel over a slow link.
 constexpr auto kPingEvery = 5 * kj::SECONDS, kAnswerTimeout = 10 * kj::SECONDS,
                kSliceTimeout = 60 * kj::SECONDS;
-
-Result<VersionInfo> readVersion(schema::VersionResult::Reader answer) {
-  if (answer.isError()) return wire::readError(answer.getError());
-  const auto version = answer.getVersion();
-  return VersionInfo{.number = version.getNumber(),
-                     .history = version.getHistory(),
-                     .updates = version.getUpdates(),
-                     .created = printable(wire::textIn(version.getCreated()), 40),
-                     .moment = momentNamed(wire::textIn(version.getMoment())),
-                     .bytes = version.getBytes()};
-}
 
 /// Pulls one version after another under a lease of its own. Belongs to one event loop.
 class VersionPull {
@@ -79,7 +69,7 @@ class VersionPull {
     request.setSeconds(static_cast<uint32_t>(kLease.count()));
     leasedAt_ = Clock::now();
     return timer_.timeoutAfter(kAnswerTimeout, request.send().dropPipeline())
-        .then([](capnp::Response<schema::VersionResult> answer) { return readVersion(answer); });
+        .then([](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); });
   }
 
   Status begin(const VersionInfo& info) {
@@ -168,7 +158,7 @@ class VersionFollow {
     auto published = request.send().dropPipeline().exclusiveJoin(
         pings().then([]() -> capnp::Response<schema::VersionResult> { KJ_UNREACHABLE; }));
     return published.then([this](capnp::Response<schema::VersionResult> answer) -> kj::Promise<Result<bool>> {
-      const auto version = readVersion(answer);
+      const auto version = wire::readVersion(answer);
       if (!version.ok()) return Result<bool>(version.error());
       if (version->history == known_.history && version->number <= known_.number) {
         wanted_ = known_.number + 1;

@@ -20,7 +20,7 @@ namespace psd {
 
 /// Publishes versions of a model in training, on its own thread: copies the weights of all shards at one
 /// moment, converts them to the published dtype and hands them to a VersionStore. Failures are logged and
-/// retried; earlier versions stay. Thread-safe.
+/// retried; the newest version stays. Thread-safe.
 class Publisher {
  public:
   /// `path`: the folder of the versions, for the status; empty: they are in memory.

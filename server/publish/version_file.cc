@@ -1,7 +1,6 @@
 #include "server/publish/version_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/checksum/crc32c.h"
+#include "common/text/number.h"
 
 namespace psd {
 namespace {
@@ -42,13 +42,6 @@ std::vector<uint32_t> checksumsOf(const VersionContent& content) {
   return checksums;
 }
 
-std::optional<uint64_t> numberIn(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
-}
-
 Error notVersion(const std::string& path, const std::string& why) {
   return {ErrorCode::io, "'" + path + "' is not a version: " + why};
 }
@@ -77,7 +70,7 @@ uint64_t versionBytesMax(const ModelSpec& model) {
   const VersionInfo longest{.number = UINT64_MAX,
                             .updates = UINT64_MAX,
                             .created = "2026-11-29T12:00:00Z",
-                            .moment = Moment::snapshot};
+                            .moment = VersionMoment::snapshot};
   const std::vector<uint32_t> checksums(model.tensors.size());
   return head(longest, model, checksums).size() + valueBytes(model);
 }
@@ -125,7 +118,8 @@ void removeUnfinishedVersions(Env& env, const std::string& folder, std::string_v
   if (!names.ok()) return;
   for (const std::string& found : *names) {
     const size_t mark = found.rfind(kMark);
-    if (mark == std::string::npos || !numberIn(std::string_view(found).substr(mark + kMark.size()))) continue;
+    if (mark == std::string::npos || !toNumber<uint64_t>(std::string_view(found).substr(mark + kMark.size())))
+      continue;
     const std::string_view of = std::string_view(found).substr(0, mark);
     const bool ours = name.empty() ? of.starts_with(kPrefix) || of == "versions.json" : of == name;
     if (ours) static_cast<void>(env.remove(folder + "/" + found));
@@ -142,7 +136,7 @@ Result<std::vector<uint64_t>> listVersions(Env& env, const std::string& folder) 
     if (!rest.starts_with(kPrefix) || !rest.ends_with(kSuffix)) continue;
     rest.remove_prefix(kPrefix.size());
     rest.remove_suffix(kSuffix.size());
-    const auto number = numberIn(rest);
+    const auto number = toNumber<uint64_t>(rest);
     if (number && *number <= kNumberMax && versionPath(folder, *number) == folder + "/" + name) {
       numbers.push_back(*number);
     } else {

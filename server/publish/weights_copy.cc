@@ -73,7 +73,7 @@ WeightsCopy::Locks WeightsCopy::lockAtRound(const std::vector<CheckpointSource::
     live = live || groups[store_->shard(i).group()].live;
     rounds = rounds || groups[store_->shard(i).group()].rounds;
   }
-  taken.moment = live ? Moment::live : Moment::snapshot;
+  taken.moment = live ? VersionMoment::live : VersionMoment::snapshot;
   const bool waits = rounds && !live;
   const auto until = std::chrono::steady_clock::now() + kRoundWait;
   for (;;) {
@@ -81,8 +81,8 @@ WeightsCopy::Locks WeightsCopy::lockAtRound(const std::vector<CheckpointSource::
     // Looks without the locks first: updates wait only for an attempt that is likely to succeed.
     if (!waits || isLast || atSameRound(groups)) {
       Locks locks = lock(groups, scope);
-      if (waits && atSameRound(groups)) taken.moment = Moment::round;
-      if (!waits || isLast || taken.moment == Moment::round) return locks;
+      if (waits && atSameRound(groups)) taken.moment = VersionMoment::round;
+      if (!waits || isLast || taken.moment == VersionMoment::round) return locks;
       taken.pauseSeconds = std::max(taken.pauseSeconds, pauseOf(locks));
     }
     std::this_thread::sleep_for(kRoundPoll);

@@ -30,13 +30,13 @@ class WeightsCopy {
 
   struct Taken {
     uint64_t updates = 0;  ///< that every shard contains
-    Moment moment = Moment::live;
+    VersionMoment moment = VersionMoment::live;
     double pauseSeconds = 0;  ///< longest time that an update waited for the copy
   };
   /// Copies the weights. nullopt: a group's policy changed meanwhile, and the copy is void. Blocks.
   Result<std::optional<Taken>> take(const CheckpointSource& source);
-  /// Converts the copy, once, to the published dtypes; valid until the next take(). ErrorCode::nonFinite,
-  /// naming the tensor, if a value is beyond the range of its dtype.
+  /// Converts the copy in place to the published dtypes; once after each take(), valid until the next one.
+  /// ErrorCode::nonFinite, naming the tensor, if a value is beyond the range of its dtype.
   Result<std::span<const std::byte>> convert();
   /// The published tensors.
   const ModelSpec& model() const { return model_; }

@@ -7,11 +7,11 @@
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
+#include "common/wire/published_version.h"
 #include "server/client/refusal.h"
 #include "server/rpc/move_services.h"
 #include "server/rpc/sink_link.h"
 #include "server/rpc/status_answer.h"
-#include "server/rpc/version_answer.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -37,7 +37,7 @@ kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
 kj::Promise<void> AdminService::publish(PublishContext context) {
   context.releaseParams();
   return administration_.publish(callerText()).then([context](Result<VersionInfo> made) mutable {
-    writeVersion(made, context.getResults());
+    wire::writeVersion(made, context.getResults());
   });
 }
 

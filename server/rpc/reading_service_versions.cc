@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "common/wire/convert.h"
+#include "common/wire/published_version.h"
 #include "server/rpc/reading_service.h"
-#include "server/rpc/version_answer.h"
 
 namespace psd {
 namespace {
@@ -27,7 +26,7 @@ kj::Promise<void> ReadingService::versions(VersionsContext context) {
   const uint64_t bytes = versions.size() * kEntryBytes;
   auto make = [context, versions = std::move(versions)]() mutable {
     auto out = context.getResults().initVersions(static_cast<kj::uint>(versions.size()));
-    for (kj::uint i = 0; i < out.size(); i++) writeVersion(versions[i], out[i]);
+    for (kj::uint i = 0; i < out.size(); i++) wire::writeVersion(versions[i], out[i]);
   };
   return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
 }
@@ -44,7 +43,9 @@ kj::Promise<void> ReadingService::published(PublishedContext context) {
   if (waitsForVersion_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a version");
   waitsForVersion_ = true;
   return connection_->parked(store->get().whenPublished(number))
-      .then([context](Result<VersionInfo> version) mutable { writeVersion(version, context.getResults()); })
+      .then([context](Result<VersionInfo> version) mutable {
+        wire::writeVersion(version, context.getResults());
+      })
       .attach(kj::defer([this] { waitsForVersion_ = false; }));
 }
 
@@ -64,7 +65,7 @@ kj::Promise<void> ReadingService::leaseVersion(LeaseVersionContext context) {
     return versions.find(granted.number);
   };
   return administration_.workers().run<Result<VersionInfo>>(lease).then(
-      [context](Result<VersionInfo> version) mutable { writeVersion(version, context.getResults()); });
+      [context](Result<VersionInfo> version) mutable { wire::writeVersion(version, context.getResults()); });
 }
 
 kj::Promise<void> ReadingService::releaseVersion(ReleaseVersionContext context) {

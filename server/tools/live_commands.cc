@@ -83,25 +83,7 @@ LiveCommands::LiveCommands(CLI::App& app) {
   addHere(*events_.app);
   checkpoint_ = add(app, "checkpoint",
                     "Make a running daemon take a checkpoint now; returns when it is complete", "600");
-  publish_ =
-      add(app, "publish", "Make a running daemon publish a version now; returns when it exists", "600");
-  versions_ =
-      add(app, "versions", "Show the published versions of a running daemon, and who leases them", "5");
-  versions_.app->add_flag("--json", json_, "One JSON document, for programs");
-  followed_ = add(app, "follow", "Keep a file with the newest published version of a running daemon", "5");
-  followed_.app->add_option("--into", into_, "The folder of model.safetensors, which is replaced atomically")
-      ->required()
-      ->type_name("FOLDER");
-  followed_.app
-      ->add_option("--exec", hook_,
-                   "Run COMMAND with /bin/sh at the start and after each version; PSD_FILE, PSD_VERSION, "
-                   "PSD_HISTORY and "
-                   "PSD_UPDATES are set")
-      ->type_name("COMMAND");
-  followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")
-      ->capture_default_str()
-      ->type_name("SECONDS");
-  followed_.app->add_flag("--once", once_, "End after one version");
+  addVersions(app);
   set_ = add(app, "set", "Change one key of a running daemon's configuration, until the next reload", "60");
   set_.app->add_option("assignment", assignment_, "For example optimizer.lr=0.05")
       ->required()
@@ -124,6 +106,27 @@ LiveCommands::LiveCommands(CLI::App& app) {
   trainer->require_subcommand(1);
   remove_ = add(*trainer, "remove", "End a trainer's session; its process cannot rejoin", "5");
   remove_.app->add_option("rank", rank_, "The trainer's rank")->required()->type_name("RANK");
+}
+
+void LiveCommands::addVersions(CLI::App& app) {
+  publish_ =
+      add(app, "publish", "Make a running daemon publish a version now; returns when it exists", "600");
+  versions_ =
+      add(app, "versions", "Show the published versions of a running daemon, and who leases them", "5");
+  versions_.app->add_flag("--json", json_, "One JSON document, for programs");
+  followed_ = add(app, "follow", "Keep a file with the newest published version of a running daemon", "5");
+  followed_.app->add_option("--into", into_, "The folder of model.safetensors, which is replaced atomically")
+      ->required()
+      ->type_name("FOLDER");
+  followed_.app
+      ->add_option("--exec", hook_,
+                   "Run COMMAND with /bin/sh at the start and after each version; PSD_FILE, PSD_VERSION, "
+                   "PSD_HISTORY and PSD_UPDATES are set")
+      ->type_name("COMMAND");
+  followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  followed_.app->add_flag("--once", once_, "End after one version");
 }
 
 std::optional<Status> LiveCommands::run() const {

@@ -47,6 +47,8 @@ class LiveCommands {
     CLI::App* app = nullptr;
     std::unique_ptr<ServerFlags> server;
   };
+  /// Adds the commands for published versions.
+  void addVersions(CLI::App& app);
   static Command add(CLI::App& to, const std::string& name, const std::string& help,
                      const std::string& seconds);
 

@@ -222,7 +222,7 @@ class HookTest(FollowTest):
         self.assert_ends(self.train(daemon.address, steps=1))
         self.publish(daemon)
         child = self.folder / "child"
-        follower = self.follow(daemon, "--exec-timeout", 5, "--exec", f"sleep 1000 & echo $! > {child}; wait")
+        follower = self.follow(daemon, "--exec-timeout", 5, "--exec", f"tail -f /dev/null & echo $! > {child}; wait")
         until("it is killed", lambda: "killed after 5" in follower.err)
         pid = int(child.read_text(encoding="utf-8"))
         state = pathlib.Path(f"/proc/{pid}/stat")

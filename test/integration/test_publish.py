@@ -65,7 +65,7 @@ class MakingTest(PublishTest):
         newest = self.versions(daemon)["versions"][-1]
         self.assertEqual(newest["updates"], 3)
         self.assertEqual(newest["file_bytes"], self.file_of(2).stat().st_size)
-        # The same values, so the same bytes but for number and time.
+        # The model has not changed between the two versions, so the data after the headers is equal.
         values = [path.read_bytes()[8 + struct.unpack("<Q", path.read_bytes()[:8])[0]:] for path in map(self.file_of, (1, 2))]
         self.assertEqual(values[0], values[1])
         self.assert_stops(daemon)

@@ -7,12 +7,11 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "common/wire/published_version.h"
 #include "trainer/client/transport/sanitized.h"
 
 namespace psd {
 namespace {
-
-constexpr size_t kTextBytesMax = 40;  // of a time or the name of a moment
 
 /// The daemon's error, which names the daemon.
 Error errorOf(const DaemonConnection& connection, schema::Error::Reader error) {
@@ -20,18 +19,9 @@ Error errorOf(const DaemonConnection& connection, schema::Error::Reader error) {
   return {read.code, connection.server() + ": " + read.message};
 }
 
-PublishedVersion versionOf(schema::PublishedVersion::Reader in) {
-  return {in.getNumber(),
-          in.getHistory(),
-          in.getUpdates(),
-          printable(wire::textIn(in.getCreated()), kTextBytesMax),
-          printable(wire::textIn(in.getMoment()), kTextBytesMax),
-          in.getBytes()};
-}
-
 Result<PublishedVersion> versionOf(const DaemonConnection& connection, schema::VersionResult::Reader answer) {
   if (answer.isError()) return errorOf(connection, answer.getError());
-  PublishedVersion version = versionOf(answer.getVersion());
+  PublishedVersion version = wire::readVersion(answer.getVersion());
   if (version.number != 0) return version;
   return Error{ErrorCode::protocolMismatch, connection.server() + ": the daemon's version has no number"};
 }
@@ -61,7 +51,7 @@ kj::Promise<Result<std::vector<PublishedVersion>>> readVersions(DaemonConnection
         [&connection](capnp::Response<schema::VersionsResult> answer) -> Versions {
           if (answer.isError()) return errorOf(connection, answer.getError());
           std::vector<PublishedVersion> versions;
-          for (const auto version : answer.getVersions()) versions.push_back(versionOf(version));
+          for (const auto version : answer.getVersions()) versions.push_back(wire::readVersion(version));
           return versions;
         });
   });

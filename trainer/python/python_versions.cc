@@ -48,7 +48,8 @@ std::vector<TensorFields> tensorsOf(const FetchedVersion& version) {
 std::string describe(const PublishedVersion& version) {
   return fmt::format(
       "PublishedVersion(number={}, updates={}, created='{}', moment='{}', bytes={}, history={:#x})",
-      version.number, version.updates, version.created, version.moment, version.bytes, version.history);
+      version.number, version.updates, version.created, momentName(version.moment), version.bytes,
+      version.history);
 }
 
 }  // namespace
@@ -129,10 +130,11 @@ void bindVersions(nb::module_& m) {
       .def_ro("number", &PublishedVersion::number, "Rises with every version, also across restarts.")
       .def_ro("updates", &PublishedVersion::updates, "Updates that every part of it contains.")
       .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")
-      .def_ro("moment", &PublishedVersion::moment,
-              "'snapshot': of one instant; 'round': of one instant at which all parameter groups had "
-              "finished the "
-              "same round; 'live': of no one instant, since updates that take no lock continued.")
+      .def_prop_ro(
+          "moment", [](const PublishedVersion& version) { return momentName(version.moment); },
+          "'snapshot': of one instant; 'round': of one instant at which all parameter groups had "
+          "finished the "
+          "same round; 'live': of no one instant, since updates that take no lock continued.")
       .def_ro("bytes", &PublishedVersion::bytes, "Size of its file.")
       .def_ro("history", &PublishedVersion::history,
               "A random number: numbers of versions of different histories cannot be compared.")

@@ -9,21 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "common/safetensors/published_version.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "trainer/client/api/client.h"
 
 namespace psd {
 
-/// A version of the model that a daemon has published. A value type.
-struct PublishedVersion {
-  uint64_t number = 0;
-  uint64_t history = 0;  ///< random; numbers of different histories cannot be compared
-  uint64_t updates = 0;  ///< that every shard contains
-  std::string created;   ///< UTC, "2026-11-29T12:00:00Z"
-  std::string moment;    ///< "live", "snapshot" or "round" (docs/guides/published_versions.md)
-  uint64_t bytes = 0;    ///< size of its file
-};
+/// A version of the model that a daemon has published.
+using PublishedVersion = VersionInfo;
 
 /// A version in memory, whose checksums are verified. Immutable; a copy shares the bytes. Outlives its
 /// reader.

@@ -33,8 +33,9 @@ Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
 
 Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
   const std::vector<std::byte> values = valuesOf(fill);
-  return store.publish({.updates = fill, .created = "2026-11-29T00:00:00Z", .moment = Moment::snapshot},
-                       {model(), values});
+  return store.publish(
+      {.updates = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
+      {model(), values});
 }
 
 std::string bytesOf(VersionStore& store, uint64_t number) {
@@ -69,7 +70,7 @@ TEST_CASE("Version store: a version's file says what it is") {
   const auto found = (*store)->find(0);
   PSD_REQUIRE_OK(found);
   CHECK(bytesOf(**store, 1) == file);
-  CHECK(found->moment == Moment::snapshot);
+  CHECK(found->moment == VersionMoment::snapshot);
 }
 
 TEST_CASE("Version store: what can be read") {

@@ -39,7 +39,7 @@ std::string fileOf(const Metadata& metadata, const ModelSpec& model = kModel,
 }
 
 Result<FetchedVersion> verify(const std::string& file) {
-  PublishedVersion info{7, 0x1a2b, 40, "2026-11-29T12:00:00Z", "snapshot", file.size()};
+  PublishedVersion info{7, 0x1a2b, 40, "2026-11-29T12:00:00Z", VersionMoment::snapshot, file.size()};
   auto bytes = allocateVersion(file.size());
   PSD_REQUIRE_OK(bytes);
   std::memcpy(bytes->get(), file.data(), file.size());
