@@ -18,8 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kMoments[] = {"live", "snapshot", "round"};
-
 Error damaged(std::string why) { return {ErrorCode::io, std::move(why)}; }
 
 template <class Number>
@@ -44,13 +42,6 @@ std::optional<std::vector<uint32_t>> checksumsIn(std::string_view text) {
 }
 
 }  // namespace
-
-std::string_view momentName(VersionMoment moment) { return kMoments[static_cast<size_t>(moment)]; }
-
-VersionMoment momentNamed(std::string_view name) {
-  const auto* const named = std::ranges::find(kMoments, name);
-  return named == std::end(kMoments) ? VersionMoment::live : static_cast<VersionMoment>(named - kMoments);
-}
 
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums) {

@@ -65,6 +65,7 @@ set(PSD_PUBLIC_HEADERS
   common/types/row_ids.h
   common/types/row_initial.h
   common/types/samples.h
+  common/types/version_info.h
   trainer/client/api/arena_values.h
   trainer/client/api/client.h
   trainer/client/api/optimizer_state.h

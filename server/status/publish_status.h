@@ -12,7 +12,7 @@ struct VersionStatus {
   uint64_t number = 0;
   uint64_t updates = 0;  ///< that every shard contains
   std::string created;   ///< UTC
-  std::string moment;    ///< "live", "snapshot" or "round", see common/safetensors/published_version.h
+  std::string moment;    ///< "live", "snapshot" or "round", see common/types/version_info.h
   uint64_t bytes = 0;    ///< of its file
 
   static void fields(auto& visit, auto& self) {

@@ -131,7 +131,7 @@ void bindVersions(nb::module_& m) {
       .def_ro("updates", &PublishedVersion::updates, "Updates that every part of it contains.")
       .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")
       .def_prop_ro(
-          "moment", [](const PublishedVersion& version) { return momentName(version.moment); },
+          "moment", [](const PublishedVersion& version) { return std::string(momentName(version.moment)); },
           "'snapshot': of one instant; 'round': of one instant at which all parameter groups had "
           "finished the "
           "same round; 'live': of no one instant, since updates that take no lock continued.")

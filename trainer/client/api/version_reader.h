@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/safetensors/published_version.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "common/types/version_info.h"
 #include "trainer/client/api/client.h"
 
 namespace psd {
