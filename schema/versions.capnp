@@ -11,7 +11,7 @@ struct PublishedVersion {
   # (docs/reference/protocol.md). The same history and number always mean the same bytes.
   number @0 :UInt64;
   history @1 :UInt64;   # random; numbers of different histories cannot be compared
-  updates @2 :UInt64;   # that every shard contains
+  step @2 :UInt64;      # number of updates that every shard contains
   created @3 :Text;     # UTC, RFC 3339
   moment @4 :Text;      # "live", "snapshot" or "round" (docs/reference/protocol.md)
   bytes @5 :UInt64;     # size of the file

@@ -47,7 +47,7 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums) {
   return {{"psd.version", std::to_string(info.number)},
           {"psd.history", fmt::format("{:016x}", info.history)},
-          {"psd.updates", std::to_string(info.updates)},
+          {"psd.step", std::to_string(info.step)},
           {"psd.created", info.created},
           {"psd.moment", std::string(momentName(info.moment))},
           {"psd.crc32c", joined(checksums, " ", [](uint32_t checksum) { return crcText(checksum); })}};
@@ -76,17 +76,17 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
     return found != metadata->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   const auto number = toNumber<uint64_t>(valueOf("psd.version")),
-             updates = toNumber<uint64_t>(valueOf("psd.updates")),
+             step = toNumber<uint64_t>(valueOf("psd.step")),
              history = hexadecimal<uint64_t>(valueOf("psd.history"));
   auto checksums = checksumsIn(valueOf("psd.crc32c"));
-  if (!number || !updates || !history) {
-    return damaged("its header has no psd.version, psd.history and psd.updates, which every version has");
+  if (!number || !step || !history) {
+    return damaged("its header has no psd.version, psd.history and psd.step, which every version has");
   }
   if (!checksums || checksums->size() != header.tensors.size()) {
     return damaged("its header does not have one checksum for each tensor");
   }
   header.info = {
-      *number,  *history, *updates, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
+      *number,  *history, *step, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
       fileBytes};
   header.checksums = *std::move(checksums);
   return header;

@@ -280,10 +280,11 @@ void SafetensorsHead::add(const ModelSpec& model) {
   }
 }
 
-std::string SafetensorsHead::text() const {
+std::string SafetensorsHead::text(uint64_t leastBytes) const {
   std::string header = jsonText(header_->json);
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
-  const uint64_t bytes = header.size();
+  uint64_t bytes = std::max(header.size(), leastBytes - std::min(leastBytes, sizeof leastBytes));
+  bytes = (bytes + 7) / 8 * 8;  // the data begins 8-aligned
+  header.resize(bytes, ' ');
   std::string text(sizeof bytes, '\0');
   std::memcpy(text.data(), &bytes, sizeof bytes);
   return text + header;

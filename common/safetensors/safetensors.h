@@ -90,8 +90,8 @@ class SafetensorsHead {
   void add(const std::string& name, std::string_view dtype, const std::vector<uint64_t>& shape,
            uint64_t bytes);
   void add(const ModelSpec& model);
-  /// The length and the header, after which the data begins 8-aligned.
-  std::string text() const;
+  /// The length and the header, after which the data begins 8-aligned; padded with spaces to `leastBytes`.
+  std::string text(uint64_t leastBytes = 0) const;
 
  private:
   struct Header;

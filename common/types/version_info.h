@@ -20,12 +20,12 @@ VersionMoment momentNamed(std::string_view name);
 ///
 /// A version is one .safetensors file, "version-0000000012.safetensors", that any program can load. Its
 /// metadata has, as text: "psd.version", the number; "psd.history", sixteen hexadecimal digits;
-/// "psd.updates"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each
+/// "psd.step"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each
 /// tensor's bytes, in the order of their data, eight hexadecimal digits each, separated by spaces.
 struct VersionInfo {
   uint64_t number = 0;
   uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
-  uint64_t updates = 0;  ///< that every shard contains
+  uint64_t step = 0;     ///< number of updates that every shard contains
   std::string created;   ///< "2026-11-29T12:00:00Z"
   VersionMoment moment = VersionMoment::live;
   uint64_t bytes = 0;  ///< of the file

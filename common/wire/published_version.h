@@ -12,7 +12,7 @@ inline VersionInfo readVersion(schema::PublishedVersion::Reader in) {
   constexpr size_t kTextBytesMax = 40;
   return {.number = in.getNumber(),
           .history = in.getHistory(),
-          .updates = in.getUpdates(),
+          .step = in.getStep(),
           .created = printable(textIn(in.getCreated()), kTextBytesMax),
           .moment = momentNamed(textIn(in.getMoment())),
           .bytes = in.getBytes()};
@@ -26,7 +26,7 @@ inline Result<VersionInfo> readVersion(schema::VersionResult::Reader answer) {
 inline void writeVersion(const VersionInfo& info, schema::PublishedVersion::Builder out) {
   out.setNumber(info.number);
   out.setHistory(info.history);
-  out.setUpdates(info.updates);
+  out.setStep(info.step);
   out.setCreated(info.created.c_str());
   out.setMoment(std::string(momentName(info.moment)).c_str());
   out.setBytes(info.bytes);

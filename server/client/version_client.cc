@@ -47,12 +47,12 @@ class VersionPull {
           .then([this]() -> Result<VersionInfo> {
             if (!outcome_.ok()) return outcome_.error();
             const auto verified = verifyVersion(bytes_, info_.number, info_.history);
-            if (verified.ok() && verified->info.updates == info_.updates) return info_;
+            if (verified.ok() && verified->info.step == info_.step) return info_;
             if (verified.ok()) {
               return Error{ErrorCode::io,
-                           fmt::format("version {} is damaged: it says that it contains {} updates, and "
+                           fmt::format("version {} is damaged: it says that it is of step {}, and "
                                        "the daemon says {}",
-                                       info_.number, verified->info.updates, info_.updates)};
+                                       info_.number, verified->info.step, info_.step)};
             }
             return Error{verified.error().code,
                          fmt::format("version {} is damaged: {}", info_.number, verified.message())};

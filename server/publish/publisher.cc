@@ -146,8 +146,8 @@ Result<VersionInfo> Publisher::attempt(bool isDue) {
   published_++;
   lastError_.clear();
   lastSeconds_ = now() - began;
-  logLine(spdlog::level::info, {.event = "published"}, "version {}: {} in {}, {} updates, {}", made->number,
-          bytesText(made->bytes), durationText(lastSeconds_), made->updates, momentName(made->moment));
+  logLine(spdlog::level::info, {.event = "published"}, "version {}: {} in {}, step {}, {}", made->number,
+          bytesText(made->bytes), durationText(lastSeconds_), made->step, momentName(made->moment));
   return made;
 }
 
@@ -175,7 +175,7 @@ Result<VersionInfo> Publisher::make() {
     PSD_ASSIGN_OR_RETURN(taken, copy_->take(*source));
   }
   PSD_ASSIGN_OR_RETURN(const std::span<const std::byte> values, copy_->convert());
-  VersionInfo info{.updates = taken->updates, .created = utcNow(), .moment = taken->moment};
+  VersionInfo info{.step = taken->step, .created = utcNow(), .moment = taken->moment};
   PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {copy_->model(), values}));
   const std::lock_guard hold(mutex_);
   if (source_ && source_->store == source->store) schedule_.succeeded(now(), {updates, 0}, info.bytes);

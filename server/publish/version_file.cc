@@ -18,11 +18,21 @@ constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
 constexpr uint64_t kNumberMax = 1ull << 53;       // far beyond any daemon's
 constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
 
-std::string head(const VersionInfo& info, const ModelSpec& model, std::span<const uint32_t> checksums) {
+std::string head(const VersionInfo& info, const ModelSpec& model, std::span<const uint32_t> checksums,
+                 uint64_t leastBytes = 0) {
   SafetensorsHead head;
   head.addMetadata(versionMetadata(info, checksums));
   head.add(model);
-  return head.text();
+  return head.text(leastBytes);
+}
+
+/// All versions of a model have a head of this size, so that their tensors lie at the same places.
+uint64_t headBytes(const ModelSpec& model) {
+  const VersionInfo longest{.number = UINT64_MAX,
+                            .step = UINT64_MAX,
+                            .created = "2026-11-29T12:00:00Z",
+                            .moment = VersionMoment::snapshot};
+  return head(longest, model, std::vector<uint32_t>(model.tensors.size())).size();
 }
 
 uint64_t valueBytes(const ModelSpec& model) {
@@ -66,21 +76,14 @@ std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
-uint64_t versionBytesMax(const ModelSpec& model) {
-  const VersionInfo longest{.number = UINT64_MAX,
-                            .updates = UINT64_MAX,
-                            .created = "2026-11-29T12:00:00Z",
-                            .moment = VersionMoment::snapshot};
-  const std::vector<uint32_t> checksums(model.tensors.size());
-  return head(longest, model, checksums).size() + valueBytes(model);
-}
+uint64_t versionBytes(const ModelSpec& model) { return headBytes(model) + valueBytes(model); }
 
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
                               const VersionContent& content) {
   const std::string path = versionPath(folder, info.number);
   PSD_ASSIGN_OR_RETURN(const bool exists, env.exists(path));
   if (exists) return Error{ErrorCode::io, "'" + path + "' exists already: another program has written it"};
-  const std::string start = head(info, content.model, checksumsOf(content));
+  const std::string start = head(info, content.model, checksumsOf(content), headBytes(content.model));
   const Status written = writeFileAtomically(env, path, [&](WritableFile& file) -> Status {
     PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(start))));
     return file.append(content.values);

@@ -21,8 +21,8 @@ struct VersionContent {
 /// "FOLDER/version-0000000012.safetensors"
 std::string versionPath(const std::string& folder, uint64_t number);
 
-/// The largest size of a version of the model, whatever its number.
-uint64_t versionBytesMax(const ModelSpec& model);
+/// The size of each version's file of the model.
+uint64_t versionBytes(const ModelSpec& model);
 
 /// Writes the file of a version, atomically and durably. `info.bytes` is ignored; returns the file's size. An
 /// Error if there is such a file already.

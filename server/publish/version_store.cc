@@ -77,14 +77,14 @@ void VersionStore::follow(VersionLedger::Terms terms) {
 }
 
 Status VersionStore::admits(const ModelSpec& model) const {
-  const uint64_t bytes = versionBytesMax(model);
+  const uint64_t bytes = versionBytes(model);
   const std::lock_guard hold(mutex_);
   return ledger_.admits(bytes, Steady::now());
 }
 
 Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent& content) {
   info.history = history_;
-  const uint64_t bytes = versionBytesMax(content.model);
+  const uint64_t bytes = versionBytes(content.model);
   if (holds_) PSD_RETURN_IF_ERROR(holds_());
   std::vector<std::string> paths;
   {
@@ -274,7 +274,7 @@ void VersionStore::fillStatus(PublishStatus& status) const {
   std::map<uint64_t, uint64_t> newer;  // by version, how many are
   for (const auto& [number, info] : infos_) {
     status.versions.push_back(
-        {info.number, info.updates, info.created, std::string(momentName(info.moment)), info.bytes});
+        {info.number, info.step, info.created, std::string(momentName(info.moment)), info.bytes});
     newer[number] = infos_.size() - status.versions.size();
   }
   const auto now = Steady::now();

@@ -51,10 +51,10 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
   Taken taken;
   {
     const Locks locks = lockAtRound(groups, scope, taken);
-    taken.updates = std::numeric_limits<uint64_t>::max();
+    taken.step = std::numeric_limits<uint64_t>::max();
     for (size_t i = 0; i < store_->shardCount(); i++) {
       Shard& shard = store_->shard(i);
-      taken.updates = std::min(taken.updates, shard.version().value);
+      taken.step = std::min(taken.step, shard.version().value);
       PSD_RETURN_IF_ERROR(copyShard(shard, *lanes[shard.device()]));
     }
     for (const ShardLock::Guard& guard : locks) {

@@ -29,7 +29,7 @@ class WeightsCopy {
                                                    std::optional<DType> as);
 
   struct Taken {
-    uint64_t updates = 0;  ///< that every shard contains
+    uint64_t step = 0;  ///< number of updates that every shard contains
     VersionMoment moment = VersionMoment::live;
     double pauseSeconds = 0;  ///< longest time that an update waited for the copy
   };

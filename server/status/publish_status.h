@@ -10,14 +10,14 @@ namespace psd {
 /// A published version.
 struct VersionStatus {
   uint64_t number = 0;
-  uint64_t updates = 0;  ///< that every shard contains
-  std::string created;   ///< UTC
-  std::string moment;    ///< "live", "snapshot" or "round", see common/types/version_info.h
-  uint64_t bytes = 0;    ///< of its file
+  uint64_t step = 0;    ///< number of updates that every shard contains
+  std::string created;  ///< UTC
+  std::string moment;   ///< "live", "snapshot" or "round", see common/types/version_info.h
+  uint64_t bytes = 0;   ///< of its file
 
   static void fields(auto& visit, auto& self) {
     visit("number", self.number);
-    visit("updates", self.updates);
+    visit("step", self.step);
     visit("created", self.created);
     visit("moment", self.moment);
     visit("file_bytes", self.bytes);

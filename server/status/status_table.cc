@@ -319,10 +319,10 @@ std::string statusTable(const DaemonStatus& status) {
 
 std::string versionsTable(const PublishStatus& publish) {
   if (publish.versions.empty()) return "no version is published yet\n";
-  std::vector<Row> rows = {{"version", "updates", "created", "moment", "size", "leases"}};
+  std::vector<Row> rows = {{"version", "step", "created", "moment", "size", "leases"}};
   for (const VersionStatus& version : publish.versions) {
     const auto leases = std::ranges::count(publish.leases, version.number, &VersionLeaseStatus::version);
-    rows.push_back({fmt::to_string(version.number), fmt::to_string(version.updates), version.created,
+    rows.push_back({fmt::to_string(version.number), fmt::to_string(version.step), version.created,
                     version.moment, bytesText(version.bytes), fmt::to_string(leases)});
   }
   std::string out = alignedRows(rows);

@@ -116,7 +116,7 @@ class Follow {
     PSD_RETURN_IF_ERROR(
         writeFileAtomically(env_, file_, [&](WritableFile& file) { return file.append(version.bytes); }));
     written_++;
-    printNow(fmt::format("version {}: {}, {} updates, {}", info.number, bytesText(info.bytes), info.updates,
+    printNow(fmt::format("version {}: {}, step {}, {}", info.number, bytesText(info.bytes), info.step,
                          momentName(info.moment)));
     hook(info);
     return !options_.once;
@@ -128,7 +128,7 @@ class Follow {
                                {{"PSD_FILE", file_},
                                 {"PSD_VERSION", std::to_string(info.number)},
                                 {"PSD_HISTORY", fmt::format("{:016x}", info.history)},
-                                {"PSD_UPDATES", std::to_string(info.updates)}},
+                                {"PSD_STEP", std::to_string(info.step)}},
                                options_.hookTimeout);
     if (options_.once) hooked_ = ran;
     if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));

@@ -121,7 +121,7 @@ void LiveCommands::addVersions(CLI::App& app) {
   followed_.app
       ->add_option("--exec", hook_,
                    "Run COMMAND with /bin/sh at the start and after each version; PSD_FILE, PSD_VERSION, "
-                   "PSD_HISTORY and PSD_UPDATES are set")
+                   "PSD_HISTORY and PSD_STEP are set")
       ->type_name("COMMAND");
   followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")
       ->capture_default_str()

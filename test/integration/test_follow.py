@@ -200,7 +200,7 @@ class HookTest(FollowTest):
         self.assert_ends(self.train(daemon.address, steps=1))
         self.publish(daemon)
         said = self.folder / "said"
-        self.follow(daemon, "--exec", f'echo "$PSD_VERSION $PSD_UPDATES $PSD_FILE" >> {said}')
+        self.follow(daemon, "--exec", f'echo "$PSD_VERSION $PSD_STEP $PSD_FILE" >> {said}')
         until("the hook has run", lambda: said.exists() and said.read_text(encoding="utf-8").endswith("\n"))
         self.assertEqual(said.read_text(encoding="utf-8"), f"1 1 {self.file}\n")
         self.publish(daemon)

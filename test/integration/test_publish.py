@@ -59,11 +59,11 @@ class MakingTest(PublishTest):
         self.assertIn(": version 1, ", self.psd("publish", "--server", daemon.address))
         self.assertIn(": version 2, ", self.psd("publish", "--server", daemon.address))
         table = self.psd("versions", "--server", daemon.address)
-        self.assertIn("version  updates  ", table)
+        self.assertIn("version  step     ", table)
         self.assertIn("snapshot", table)
         self.assertIn("newest 2, 2 versions", self.psd("status", "--server", daemon.address))
         newest = self.versions(daemon)["versions"][-1]
-        self.assertEqual(newest["updates"], 3)
+        self.assertEqual(newest["step"], 3)
         self.assertEqual(newest["file_bytes"], self.file_of(2).stat().st_size)
         # The model has not changed between the two versions, so the data after the headers is equal.
         values = [path.read_bytes()[8 + struct.unpack("<Q", path.read_bytes()[:8])[0]:] for path in map(self.file_of, (1, 2))]
@@ -79,7 +79,7 @@ class MakingTest(PublishTest):
         names = sorted(path.name for path in (self.folder / "saved" / "versions").glob("version-*"))
         self.assertLessEqual(len(names), 3)
         last = header_of(self.folder / "saved" / "versions" / names[-1])
-        self.assertEqual(last["__metadata__"]["psd.updates"], "23")
+        self.assertEqual(last["__metadata__"]["psd.step"], "23")
 
     def test_by_time(self):
         daemon = self.publishing(publish={"every_seconds": 0.05}, durable=False)

@@ -126,10 +126,10 @@ class Reading(FollowerTest):
                 numbers = []
                 for updates in range(1, 6):
                     trainer.push(step(WIDE, updates))
-                    while follower.info is None or follower.info.updates < updates:
+                    while follower.info is None or follower.info.step < updates:
                         numbers.append(follower.wait(timeout=processes.WAIT_S))
                     self.assert_same(follower.tensors(), self.pulled(trainer, WIDE))
-                    self.assertEqual((follower.info.updates, follower.info.moment), (updates, moment))
+                    self.assertEqual((follower.info.step, follower.info.moment), (updates, moment))
                 self.assertEqual(numbers, sorted(set(numbers)))
                 self.assertEqual(follower.version, numbers[-1])
                 self.assertRegex(follower.info.created, r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
@@ -162,7 +162,7 @@ class Reading(FollowerTest):
                 # On a machine that delays a trainer between its two groups, there may be no such instant in time.
                 if follower.info.moment == "round":
                     values = np.concatenate([each.ravel() for each in follower.tensors().values()])
-                    self.assertEqual(set(np.unique(values)), {follower.info.updates})
+                    self.assertEqual(set(np.unique(values)), {follower.info.step})
                 else:
                     self.assertEqual(len(np.unique(follower.tensors()["w"])), 1)
         finally:
@@ -183,7 +183,7 @@ class Reading(FollowerTest):
         trainer, follower = self.client(daemon, optimizer='{"type":"sgd","lr":1.0}'), self.follower(daemon)
         trainer.join(reversed_order, reversed_order.zeros(), 0, 1)
         trainer.push(step(reversed_order, 3))
-        while follower.info is None or follower.info.updates < 1:
+        while follower.info is None or follower.info.step < 1:
             follower.wait(timeout=processes.WAIT_S)
         self.assertEqual(set(np.unique(follower.tensors()["w"])), {3})
 

@@ -29,9 +29,9 @@ std::optional<DType> dtypeOf(std::string_view name) {
 Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<std::byte[]> file) {
   const std::span<const std::byte> bytes(file.get(), info.bytes);
   PSD_ASSIGN_OR_RETURN(const VersionHeader header, verifyVersion(bytes, info.number, info.history));
-  if (header.info.updates != info.updates) {
-    return damaged(fmt::format("it says that it contains {} updates, and the daemon says {}",
-                               header.info.updates, info.updates));
+  if (header.info.step != info.step) {
+    return damaged(
+        fmt::format("it says that it is of step {}, and the daemon says {}", header.info.step, info.step));
   }
   FetchedVersion version{info, std::move(file), {}};
   for (const SafetensorsEntry& entry : header.tensors) {

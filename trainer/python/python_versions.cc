@@ -47,8 +47,8 @@ std::vector<TensorFields> tensorsOf(const FetchedVersion& version) {
 
 std::string describe(const PublishedVersion& version) {
   return fmt::format(
-      "PublishedVersion(number={}, updates={}, created='{}', moment='{}', bytes={}, history={:#x})",
-      version.number, version.updates, version.created, momentName(version.moment), version.bytes,
+      "PublishedVersion(number={}, step={}, created='{}', moment='{}', bytes={}, history={:#x})",
+      version.number, version.step, version.created, momentName(version.moment), version.bytes,
       version.history);
 }
 
@@ -128,7 +128,7 @@ void PythonVersionReader::close() {
 void bindVersions(nb::module_& m) {
   nb::class_<PublishedVersion>(m, "PublishedVersion", "A version of the model that a daemon has published.")
       .def_ro("number", &PublishedVersion::number, "Rises with every version, also across restarts.")
-      .def_ro("updates", &PublishedVersion::updates, "Updates that every part of it contains.")
+      .def_ro("step", &PublishedVersion::step, "Number of updates that every part of it contains.")
       .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")
       .def_prop_ro(
           "moment", [](const PublishedVersion& version) { return std::string(momentName(version.moment)); },

@@ -160,7 +160,7 @@ export function showVersions({ publish }) {
   at("versions").hidden = !publish.versions.length;
   showTable("versions", [
     { name: "version", cell: (each) => number(each.number), by: (each) => each.number },
-    { name: "updates", cell: (each) => number(each.updates), by: (each) => each.updates },
+    { name: "step", cell: (each) => number(each.step), by: (each) => each.step },
     { name: "moment", text: true, cell: (each) => each.moment, by: (each) => each.moment },
     { name: "published", text: true, cell: (each) => localTime(each.created), by: (each) => each.created },
     { name: "size", cell: (each) => bytes(each.file_bytes), by: (each) => each.file_bytes }], [...publish.versions].reverse(), (each) => String(each.number));

@@ -181,7 +181,7 @@ class Follower:
 
     @property
     def info(self) -> _psd.PublishedVersion | None:
-        """The version held: its number, updates, created, moment, bytes and history; None before the first wait()."""
+        """The version held: its number, step, created, moment, bytes and history; None before the first wait()."""
         return None if self._held is None else self._held.info
 
     def tensors(self) -> dict[str, np.ndarray]:

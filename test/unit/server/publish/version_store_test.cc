@@ -33,9 +33,8 @@ Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
 
 Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
   const std::vector<std::byte> values = valuesOf(fill);
-  return store.publish(
-      {.updates = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
-      {model(), values});
+  return store.publish({.step = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
+                       {model(), values});
 }
 
 std::string bytesOf(VersionStore& store, uint64_t number) {
@@ -63,7 +62,7 @@ TEST_CASE("Version store: a version's file says what it is") {
   CHECK(made->bytes == file.size());
   CHECK(file.find(R"("psd.version":"1")") != std::string::npos);
   CHECK(file.find(fmt::format(R"("psd.history":"{:016x}")", (*store)->history())) != std::string::npos);
-  CHECK(file.find(R"("psd.updates":"5")") != std::string::npos);
+  CHECK(file.find(R"("psd.step":"5")") != std::string::npos);
   CHECK(file.find(R"("psd.moment":"snapshot")") != std::string::npos);
   CHECK(file.find(R"("a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})") != std::string::npos);
   CHECK(file.ends_with(std::string(32, '\5')));

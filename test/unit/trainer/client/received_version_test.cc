@@ -26,7 +26,7 @@ std::string crcOf(std::string_view text) { return crcText(crc32c(std::as_bytes(s
 Metadata metadata() {
   return {
       {"psd.version", "7"},       {"psd.history", "0000000000001a2b"},
-      {"psd.updates", "40"},      {"psd.created", "2026-11-29T12:00:00Z"},
+      {"psd.step", "40"},         {"psd.created", "2026-11-29T12:00:00Z"},
       {"psd.moment", "snapshot"}, {"psd.crc32c", crcOf(kData.substr(0, 12)) + " " + crcOf(kData.substr(12))}};
 }
 
@@ -105,9 +105,9 @@ TEST_CASE("a file of something else is not taken for the version") {
   checkDamaged(with("psd.version", "8"), "it says that it is version 8");
   checkDamaged(with("psd.history", "0000000000001a2c"),
                "it says that its history is 0000000000001a2c, not 0000000000001a2b");
-  checkDamaged(with("psd.updates", "41"), "it says that it contains 41 updates, and the daemon says 40");
+  checkDamaged(with("psd.step", "41"), "it says that it is of step 41, and the daemon says 40");
   checkDamaged(fileOf({}),
-               "its header has no psd.version, psd.history and psd.updates, which every version has");
+               "its header has no psd.version, psd.history and psd.step, which every version has");
   checkDamaged(with("psd.crc32c", crcOf(kData.substr(0, 12))),
                "its header does not have one checksum for each tensor");
   checkDamaged(with("psd.crc32c", ""), "its header does not have one checksum for each tensor");
