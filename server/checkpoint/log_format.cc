@@ -7,9 +7,12 @@
 #include <cstring>
 
 #include "common/checksum/crc32c.h"
+#include "server/checkpoint/record_bytes.h"
 
 namespace psd {
 namespace {
+
+using namespace record_bytes;
 
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
@@ -19,82 +22,6 @@ static_assert(kMagic[6] == static_cast<char>('0' + kRecordFormat));
 constexpr char kMagicWithoutHyperparameters[] = "PSDLOG2\n";
 // Moreover, updates have no shares, sources without a push.
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
-constexpr uint32_t kUpdateRecord = 1, kAssignmentRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
-constexpr uint32_t kDepartedRecord = 5;  // only replicated, never on disk
-constexpr uint32_t kDifferenceRecord = 6, kBuffersRecord = 7;
-constexpr uint32_t kWithHyperparameters = 0x100;  // added to the type of an update that has them
-constexpr uint64_t kRecordBytesMax = 1ull << 42;
-constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
-
-/// A record's first bytes.
-struct RecordHeader {
-  uint32_t crc;  // CRC-32C of all that follows
-  uint32_t type;
-  uint64_t bytes;  // of the record, with padding
-  uint64_t number;
-  uint32_t shard;
-  uint32_t sources;
-  uint64_t update;
-  double learningRate;
-  uint64_t elements;
-  uint32_t codecBytes;  // length of the codec's name, which follows the sources; 0: float32
-  uint32_t part;        // UpdatePart
-  uint64_t gradientBytes;
-  uint64_t firstOfWrite;  // LSN of the first record of the write that made this one durable
-};
-static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
-
-/// A complete record of an assignment. The fields common to all records have their common offsets.
-struct AssignmentBytes {
-  uint32_t crc, type;
-  uint64_t bytes, number;
-  uint32_t rank, reserved;
-  uint64_t incarnation, step;
-  uint64_t epoch, begin, count;
-  uint64_t firstOfWrite;
-  uint64_t plan, samples, epochs, firstEpoch, assignment;
-};
-static_assert(sizeof(AssignmentBytes) == kAssignmentRecordBytes);
-static_assert(offsetof(AssignmentBytes, number) == offsetof(RecordHeader, number));
-static_assert(offsetof(AssignmentBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
-
-struct SourceBytes {
-  uint32_t rank, samples;
-  uint64_t incarnation, step, basis, staleness;
-};
-static_assert(sizeof(SourceBytes) == 40);
-
-/// In the record of a row shard's update, between the codec's name and the gradient; followed by the runs and
-/// then the ids.
-struct RowsBytes {
-  uint64_t runs, ids;
-};
-/// Precedes RowsBytes if rows were evicted or counted with the update; followed by the runs of both and then
-/// the ids of both.
-struct BesideBytes {
-  uint64_t evictedRuns, evictedIds, countedRuns, countedIds;
-};
-struct RunBytes {
-  uint32_t table, count;
-};
-struct CountedRunBytes {
-  uint32_t table, count, pushes, blockBits;
-};
-static_assert(sizeof(RowsBytes) == 16 && sizeof(RunBytes) == 8);
-static_assert(sizeof(BesideBytes) == 32 && sizeof(CountedRunBytes) == 16);
-
-/// In the record of an update with hyperparameters, after the codec's name; followed by the runs and then the
-/// sets, `values` doubles each.
-struct HyperparametersBytes {
-  uint64_t runs, sets, values;
-  double factor;
-};
-struct HyperparameterRunBytes {
-  uint64_t end;
-  uint32_t set, steps;
-};
-static_assert(sizeof(HyperparametersBytes) == Hyperparameters::kHeaderBytes);
-static_assert(sizeof(HyperparameterRunBytes) == sizeof(Hyperparameters::Run));
 
 struct SegmentBytes {
   char magic[8];
@@ -270,6 +197,19 @@ bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, 
   RecordParts parts(bytes, kRecordHeaderBytes);
   parts.each<uint32_t>(count, [&](uint32_t rank) { departed.ranks.insert(Rank{rank}); });
   return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
+}
+
+/// Returns false if the change does not fit. Its bytes refer to `bytes`.
+bool readFileChange(std::span<const std::byte> bytes, const RecordHeader& header, FileChange& change) {
+  const uint64_t nameBytes = header.codecBytes, room = bytes.size() - kRecordHeaderBytes;
+  if (header.part > static_cast<uint32_t>(FileChange::Kind::remove) || padded(nameBytes) > room ||
+      header.gradientBytes > room - padded(nameBytes)) {
+    return false;
+  }
+  const std::span<const std::byte> rest = bytes.subspan(kRecordHeaderBytes);
+  change = {FileChange::Kind{header.part}, std::string(reinterpret_cast<const char*>(rest.data()), nameBytes),
+            header.elements, rest.subspan(padded(nameBytes), header.gradientBytes)};
+  return true;
 }
 
 Result<std::shared_ptr<const BufferSet>> parseBuffers(std::span<const std::byte> bytes,
@@ -482,6 +422,26 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet&
   pad(out);
 }
 
+uint64_t recordBytes(const FileChange& change) {
+  return sizeof(RecordHeader) + padded(change.name.size()) + padded(change.bytes.size());
+}
+
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const FileChange& change) {
+  RecordHeader header{};
+  header.type = kFileRecord;
+  header.bytes = recordBytes(change);
+  header.number = number;
+  header.elements = change.offset;
+  header.codecBytes = static_cast<uint32_t>(change.name.size());
+  header.part = static_cast<uint32_t>(change.kind);
+  header.gradientBytes = change.bytes.size();
+  append(out, &header, sizeof header);
+  append(out, change.name.data(), change.name.size());
+  pad(out);
+  append(out, change.bytes.data(), change.bytes.size());
+  pad(out);
+}
+
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite) {
   while (!bytes.empty()) {
     RecordHeader header = headerIn(bytes);
@@ -529,6 +489,15 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     LogRecord record;
     record.number = header.number;
     if (!readDeparted(bytes, header, record)) return bad("its ranks do not fit into it");
+    return std::optional(std::move(record));
+  }
+  if (header.type == kFileRecord) {
+    LogRecord record;
+    record.number = header.number;
+    record.bytes = std::move(bytes);
+    if (!readFileChange(record.bytes, header, record.file.emplace())) {
+      return bad("its change of a file does not fit into it");
+    }
     return std::optional(std::move(record));
   }
   if (header.type == kBuffersRecord) {

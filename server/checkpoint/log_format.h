@@ -12,6 +12,7 @@
 #include "common/codec/codec.h"
 #include "common/safetensors/buffer_set.h"
 #include "common/status/status.h"
+#include "server/checkpoint/file_change.h"
 #include "server/membership/roster.h"
 #include "server/membership/sample_plan.h"
 #include "server/store/update_log.h"
@@ -51,14 +52,15 @@ struct LoggedAssignment {
   SampleAssignment assignment;
 };
 
-/// A record read from a log: one update of a shard, one assignment, the finished ranks, or a change of the
-/// buffers. Owns its bytes.
+/// A record read from a log: one update of a shard, one assignment, the finished ranks, a change of the
+/// buffers, or one of a file. Owns its bytes.
 struct LogRecord {
   uint64_t number = 0;                         ///< LSN
   uint64_t firstOfWrite = 0;                   ///< see RecordPlace
   std::optional<LoggedAssignment> assignment;  ///< if set, the record holds nothing else
   std::optional<Departed> departed;            ///< if set, the record holds nothing else
   std::shared_ptr<const BufferSet> buffers;    ///< if set, the record holds nothing else
+  std::optional<FileChange> file;              ///< if set, the record holds nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -94,14 +96,16 @@ uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kAssignmentRecordBytes = 120;
 uint64_t recordBytes(const Departed& departed);
 uint64_t recordBytes(const BufferSet& buffers);
+uint64_t recordBytes(const FileChange& change);
 /// Upper bound of the bytes in excess of the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& assignment);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet& buffers);
-/// For replication to a standby only: no log on disk holds such a record.
+/// For replication to a standby only: no log on disk holds such records.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const FileChange& change);
 /// Seals the consecutive records in `bytes`: sets their checksums, and the first record of this write.
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);
 

@@ -78,6 +78,10 @@ uint64_t Replicator::append(const Departed& departed) {
   return add([](LogWriter&) { return uint64_t{0}; }, recordBytes(departed), departed);
 }
 
+uint64_t Replicator::append(const FileChange& change) {
+  return add([](LogWriter&) { return uint64_t{0}; }, recordBytes(change), change);
+}
+
 kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   if (!disk_) return kj::READY_NOW;
   const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
@@ -217,6 +221,11 @@ void Replicator::resumeFrom(uint64_t next) {
   const std::lock_guard hold(mutex_);
   next_ = std::max(next_, next);
   held_ = std::max(held_, next_);
+}
+
+bool Replicator::followed() const {
+  const std::lock_guard hold(mutex_);
+  return open_;
 }
 
 uint64_t Replicator::next() const {

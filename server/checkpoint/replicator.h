@@ -32,6 +32,8 @@ class Replicator final : public UpdateLog {
   uint64_t append(const LoggedAssignment& assignment);
   /// Appends the departed ranks so far; returns the LSN. Sent only to the standby.
   uint64_t append(const Departed& departed);
+  /// Appends a change of a file beside the model; returns the LSN. Sent only to the standby.
+  uint64_t append(const FileChange& change);
   kj::Promise<void> whenDurable(uint64_t number) override;
   /// The logged blocks are replaced from now on: a follower of the previous ones cannot continue.
   void resetFollowers();
@@ -62,6 +64,8 @@ class Replicator final : public UpdateLog {
   /// to those already in the stream.
   void waitForStandby(bool waits);
 
+  /// Whether a follower's stream is open.
+  bool followed() const;
   /// Raises the next record's number to at least `next`.
   void resumeFrom(uint64_t next);
   /// Number of the next record.

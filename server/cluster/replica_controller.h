@@ -230,7 +230,8 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   SavedFolder folder_;
   bool mayClaim_ = true;  // the folder may be that of the recorded primary or standby
   bool wasRestarted_ = false;
-  bool leaving_ = false;  // the process is about to exit
+  bool leaving_ = false;   // the process is about to exit
+  bool recovers_ = false;  // an operator has made it take over with what it has
 
   // As primary.
   DaemonId follower_;

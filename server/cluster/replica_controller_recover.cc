@@ -237,11 +237,13 @@ Status ReplicaController::claimIfAllowed() {
   }
   const ClusterView plan = state_.plan();
   bool claims = false;
+  recovers_ = true;
   handleEvent([&](TimePoint time) {
     ReplicaActions actions = state_.claim(plan, time);
     claims = !actions.empty();
     return actions;
   });
+  recovers_ = claims;
   if (claims) return {};
   return {ErrorCode::notReady,
           "this daemon is changing the cluster document, or is about to take over; repeat"};

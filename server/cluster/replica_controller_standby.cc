@@ -158,6 +158,7 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
     copy_ = nullptr;
     if (!followed.ok()) daemon_.restart("the copy of the primary's model is unusable: " + followed.message());
     replicator_->resumeFrom(std::max(followed->next, state_.number() + 1));
+    followed->filesWhole = followed->filesWhole && !recovers_;
     model_.serveCopy(*std::move(followed), promoted.term);
     takeoverSeconds_ = secondsSince(silentMs);
     daemon_.note("takeover",
@@ -166,7 +167,9 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
   } else {
     copy_ = nullptr;
     replicator_->resumeFrom(state_.number() + 1);
-    if (Status served = model_.serve(promoted.term); !served.ok()) {
+    const auto& record = folder_.record;
+    const bool isWhole = !recovers_ && !folder_.chosen && (!record || !record->standby || record->complete);
+    if (Status served = model_.serve(promoted.term, isWhole); !served.ok()) {
       daemon_.fail(served);
       return;
     }

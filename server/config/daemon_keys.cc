@@ -218,12 +218,9 @@ void checkReplicated(ConfigReader& in, const DaemonConfig& config) {
   }
 }
 
-/// Versions are published by one daemon alone, and stay in its folder.
+/// Versions are published by one daemon alone, and its standby.
 void checkPublished(ConfigReader& in, const DaemonConfig& config) {
   if (!config.publish) return;
-  if (config.engine) {
-    in.fail("publish", "cannot be combined with `engine`: a standby has no published versions");
-  }
   if (config.daemons.several()) {
     in.fail("publish", "requires a single daemon: each of several would publish its part alone");
   }

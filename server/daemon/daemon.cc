@@ -145,7 +145,7 @@ Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
     if (!status.ok()) faults += (faults.empty() ? "" : "; ") + std::string(what) + status.message();
   };
   const bool runIsOver = server.coordinator().close();
-  note("the last checkpoint: ", server.host().saveLast());
+  note("the last checkpoint: ", server.host().saveLast(!server.coordinator().serving().servesModel()));
   note("the model: ", saveFinalModel(env, config, server.host()));
   if (faults.empty() && runIsOver) note("the finished ranks: ", server.host().clearDepartedRanks());
   return faults.empty() ? Status() : Status(ErrorCode::io, "could not save " + faults);

@@ -107,11 +107,18 @@ bool ReplicaSetMember::continuesElsewhere() const {
 
 // --- As primary ----------------------------------------------------------------------------------------
 
-Status ReplicaSetMember::serve(uint64_t term) {
+Status ReplicaSetMember::serve(uint64_t term, bool isWhole) {
   mark_->setTerm(term);
+  PSD_RETURN_IF_ERROR(openVersions(isWhole));
   PSD_RETURN_IF_ERROR(daemon_.resume());
   logMarkFailure(mark_->write());
   daemon_.note("primary", fmt::format("primary of term {}", term));
+  return {};
+}
+
+Status ReplicaSetMember::openVersions(bool whole) {
+  PSD_RETURN_IF_ERROR(host_.openVersions(whole));
+  administration_.setPublisher(host_.publisher());
   return {};
 }
 
@@ -200,12 +207,14 @@ Result<CopyPlace> ReplicaSetMember::makeCopy(Env& files, const Checkpoint& check
   PSD_ASSIGN_OR_RETURN(LoadedConfig config, withPrimaryRules(primarys));
   PSD_ASSIGN_OR_RETURN(auto model, host_.makeCopy(files, checkpoint, config.config));
   mark_->followAnother();
-  CopyPlace place{model->store.get(), nullptr};
+  CopyPlace place{model->store.get(), nullptr, nullptr};
+  PSD_ASSIGN_OR_RETURN(place.files, host_.makeVersionsCopy(files, config.config));
   if (onDisk) {
     place.disk = host_.makeDisk(model, [mark = mark_, term] { return mark->writeAsStandby(term); });
   }
   const std::lock_guard hold(mutex_);
   primaryConfig_ = primarys;
+  primaryWaits_ = waitIn(primarys) != describe(ReplicationConfig::Wait::none);
   copy_ = Copy{std::move(model), std::move(config)};
   return place;
 }
@@ -233,6 +242,12 @@ void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
   mark_->setTerm(term);
   // Before a push of this term is answered, since an existing log in the folder continues with that push.
   logMarkFailure(mark_->renew());
+  bool hasVersions = followed.filesWhole;
+  {
+    const std::lock_guard hold(mutex_);
+    hasVersions = hasVersions && primaryWaits_;
+  }
+  if (Status opened = openVersions(hasVersions); !opened.ok()) return daemon_.fail(opened);
   const PriorRun prior = host_.serveCopy(std::move(followed.samples), std::move(followed.departed));
   coordinator_.begin(prior);
 }

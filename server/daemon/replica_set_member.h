@@ -57,7 +57,7 @@ class ReplicaSetMember final : public ReplicatedModel {
 
   ReplicaSetMember(const Parts& parts, std::unique_ptr<Engine> engine);
 
-  Status serve(uint64_t term) override;
+  Status serve(uint64_t term, bool isWhole) override;
   void continueServing(uint64_t term) override;
   bool saves() const override;
   bool hasValues() const override;
@@ -66,6 +66,7 @@ class ReplicaSetMember final : public ReplicatedModel {
   void showCopy() override;
   void serveCopy(FollowedState followed, uint64_t term) override;
 
+  Status openVersions(bool whole);
   /// Whether this daemon also stores the copy of a primary with this configuration on its own disk.
   Result<bool> keepsOnDisk(const nlohmann::ordered_json& primarys) const;
   /// This daemon's configuration with the model rules of its primary's.
@@ -86,6 +87,7 @@ class ReplicaSetMember final : public ReplicatedModel {
   mutable std::mutex mutex_;          // guards the members below
   nlohmann::ordered_json ownConfig_;  // this daemon's configuration, of which only keysOfOneDaemon() are used
   nlohmann::ordered_json primaryConfig_;  // the configuration of the primary that was copied; null: none
+  bool primaryWaits_ = false;             // whether the primary waits for this standby
   std::vector<std::string> warned_;       // lowerLimits() at the last warning
   std::optional<Copy> copy_;
 };

@@ -104,10 +104,11 @@ Status Server::start() {
                                             addresses_, io_));
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
+    PSD_RETURN_IF_ERROR(host_.openVersions());
+    administration_.setPublisher(host_.publisher());
     PSD_RETURN_IF_ERROR(prepareAlone());
   }
   administration_.setMoves(&outgoing_, &incoming_);
-  administration_.setPublisher(host_.publisher());
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }

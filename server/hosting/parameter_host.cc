@@ -10,6 +10,11 @@
 #include "server/replica/memory_files.h"
 
 namespace psd {
+namespace {
+
+constexpr const char* kVersionsName = "versions";  // the folder, also in an image for a standby
+
+}  // namespace
 
 ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
                              std::vector<std::shared_ptr<Backend>> backends, Env& env, DaemonMetrics& metrics,
@@ -31,25 +36,29 @@ Status ParameterHost::open() {
                                                      &metrics_.logSyncSeconds));
   if (log_) durability_->replicateTo(log_);
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
-  return openVersions();
+  const bool durable = config_->durability.enabled();
+  versionsFolder_ = (durable ? config_->durability.path : std::string()) + "/" + kVersionsName;
+  versionFiles_ = durable ? std::shared_ptr<Env>(std::shared_ptr<void>(), &env_)
+                          : std::shared_ptr<Env>(std::make_shared<MemoryFiles>());
+  return {};
 }
 
-Status ParameterHost::openVersions() {
+Status ParameterHost::openVersions(bool whole) {
   if (!config_->publish) return {};
   const bool durable = config_->durability.enabled();
-  const std::string folder = (durable ? config_->durability.path : std::string()) + "/versions";
-  std::shared_ptr<Env> files;
-  if (durable) {
-    files = std::shared_ptr<Env>(std::shared_ptr<void>(), &env_);
-  } else {
-    files = std::make_shared<MemoryFiles>();
-  }
-  std::function<Status()> holds;
-  if (durable) holds = [this] { return durability_->keepFolder(); };
-  PSD_ASSIGN_OR_RETURN(auto versions,
-                       VersionStore::open(std::move(files), folder, versionTerms(), std::move(holds)));
-  publisher_ = std::make_unique<Publisher>(std::move(versions), *config_->publish, durable ? folder : "");
+  VersionStore::Place place{.env = versionFiles_, .folder = versionsFolder_, .whole = whole};
+  if (durable) place.holds = [this] { return durability_->keepFolder(); };
+  if (log_) place.mirror = std::make_shared<VersionMirror>(log_);
+  PSD_ASSIGN_OR_RETURN(auto versions, VersionStore::open(std::move(place), versionTerms()));
+  publisher_ =
+      std::make_unique<Publisher>(std::move(versions), *config_->publish, durable ? versionsFolder_ : "");
   return {};
+}
+
+Result<std::unique_ptr<StandbyFiles>> ParameterHost::makeVersionsCopy(Env& image,
+                                                                      const DaemonConfig& config) const {
+  if (!config.publish) return std::unique_ptr<StandbyFiles>();
+  return StandbyFiles::make(versionFiles_, versionsFolder_, image, kVersionsName);
 }
 
 VersionLedger::Terms ParameterHost::versionTerms() const {
@@ -83,7 +92,8 @@ kj::Promise<void> ParameterHost::saveValues() {
   return models_->saveValues().then([this] { beginPublishing(); });
 }
 
-Status ParameterHost::saveLast() {
+Status ParameterHost::saveLast(bool continuesElsewhere) {
+  if (continuesElsewhere && publisher_) publisher_->stop();
   const Status published = publisher_ ? publisher_->finish() : Status();
   const Status saved = durability_->finish();
   if (!saved.ok() || published.ok()) return saved;
@@ -117,6 +127,7 @@ kj::Promise<Result<std::string>> ParameterHost::copyTo(std::shared_ptr<Env> to, 
         PSD_ASSIGN_OR_RETURN(const auto file, to->create(beside.name));
         PSD_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(beside.text))));
         PSD_RETURN_IF_ERROR(file->close());
+        if (publisher_) PSD_RETURN_IF_ERROR(publisher_->versions().copyTo(*to, kVersionsName));
         return durability_->copyTo(*to, "copy");
       });
 }

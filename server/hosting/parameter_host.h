@@ -17,6 +17,7 @@
 #include "server/publish/publisher.h"
 #include "server/push/push_server.h"
 #include "server/replica/standby_disk.h"
+#include "server/replica/standby_files.h"
 
 namespace psd {
 
@@ -124,11 +125,17 @@ class ParameterHost final : public Hosting {
   /// Durability::newestPart() and recordWhole(). ErrorCode::invalidArgument without durability.
   kj::Promise<Result<NewestPart>> newestPart();
   kj::Promise<Status> recordWhole(WholeCheckpoint whole);
-  /// Publishes the last version, and saves what `durability` has not saved yet. Blocks; call when no more
-  /// updates arrive.
-  Status saveLast();
-  /// Published versions; null: the configuration has no `publish`. The publisher is as thread-safe as its
-  /// class says, and lives as long as the host.
+  /// Publishes the last version, unless the model continues elsewhere, and saves what `durability` has not
+  /// saved yet. Blocks; call when no more updates arrive.
+  Status saveLast(bool continuesElsewhere);
+  /// Opens the published versions, if the configuration has `publish`; call once, before beginSaving().
+  /// `whole`: this daemon has all versions that readers may know. Blocks.
+  Status openVersions(bool whole = true);
+  /// A standby's copy of its primary's published versions, which come with the image; null: `config` has
+  /// none. Threads as makeCopy().
+  Result<std::unique_ptr<StandbyFiles>> makeVersionsCopy(Env& image, const DaemonConfig& config) const;
+  /// Published versions; null: not opened, or the configuration has no `publish`. The publisher is as
+  /// thread-safe as its class says, and lives as long as the host.
   Publisher* publisher() { return publisher_.get(); }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
@@ -178,8 +185,6 @@ class ParameterHost final : public Hosting {
   Status checkSessions(const TrainerProcess& process) const;
   /// Checks that there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
-  /// Opens the published versions, if the configuration has `publish`. Blocks.
-  Status openVersions();
   VersionLedger::Terms versionTerms() const;
   /// Starts to publish the model, if it is initialized.
   void beginPublishing();
@@ -194,7 +199,9 @@ class ParameterHost final : public Hosting {
   // Valid after open().
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
-  std::unique_ptr<Publisher> publisher_;  // null: the configuration has no `publish`
+  std::shared_ptr<Env> versionFiles_;
+  std::string versionsFolder_;
+  std::unique_ptr<Publisher> publisher_;  // null: not opened, or the configuration has no `publish`
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
   WhileQuiesced whileQuiesced_;

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kPoll{20};  // the most that a due version is delayed
 
+constexpr std::chrono::seconds kLastWait{10};  // for the standby to receive the last version
+
 constexpr double kPruneSeconds = 1;  // between looks for leases that have ended
 
 double now() {
@@ -32,7 +34,7 @@ Publisher::Publisher(std::shared_ptr<VersionStore> versions, PublishConfig confi
   thread_ = std::thread([this] { run(); });
 }
 
-Publisher::~Publisher() { end(false); }
+Publisher::~Publisher() { stop(); }
 
 void Publisher::begin(CheckpointSource source) {
   const std::lock_guard hold(mutex_);
@@ -78,6 +80,12 @@ void Publisher::end(bool publishLast) {
     ending_ = true;
   }
   wake_.notify_one();
+  {
+    // The caller's thread may be the one that would give up a standby which does not answer.
+    std::unique_lock hold(mutex_);
+    if (publishLast_) ended_.wait_for(hold, kLastWait, [this] { return hasEnded_; });
+  }
+  versions_->endMirror();
   if (thread_.joinable()) thread_.join();
   versions_->end({ErrorCode::shuttingDown, "the daemon is shutting down"});
 }
@@ -125,6 +133,9 @@ void Publisher::run() {
   const bool last = publishLast_ && source_ && scheduled() && schedule_.unsaved(updatesOf(*source_->store));
   hold.unlock();
   if (last) lastOutcome_ = attempt(true).status();
+  hold.lock();
+  hasEnded_ = true;
+  ended_.notify_all();
 }
 
 bool Publisher::due() const {

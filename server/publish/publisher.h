@@ -25,7 +25,7 @@ class Publisher {
  public:
   /// `path`: the folder of the versions, for the status; empty: they are in memory.
   Publisher(std::shared_ptr<VersionStore> versions, PublishConfig config, std::string path);
-  /// Stops the thread without a last version; publish() calls that wait fail with ErrorCode::shuttingDown.
+  /// As stop(); publish() calls that wait fail with ErrorCode::shuttingDown.
   ~Publisher();
 
   /// The model to publish from now on, once it is initialized; no-op if it is that one already.
@@ -40,6 +40,8 @@ class Publisher {
   /// Publishes a last version if versions are made by time or updates and the model has changed since, and
   /// ends the thread. Returns the error of that version. Blocks; no update may follow. Idempotent.
   Status finish();
+  /// Ends the thread without a last version. Blocks. Idempotent.
+  void stop() { end(false); }
 
   VersionStore& versions() { return *versions_; }
   PublishStatus status() const;
@@ -62,12 +64,12 @@ class Publisher {
   std::unique_ptr<WeightsCopy> copy_;  // used only by the thread
 
   mutable std::mutex mutex_;  // guards the members below
-  std::condition_variable wake_;
+  std::condition_variable wake_, ended_;
   PublishConfig config_;
   std::optional<CheckpointSource> source_;
   CheckpointSchedule schedule_;
   Requests requests_;
-  bool ending_ = false, publishLast_ = false;
+  bool ending_ = false, publishLast_ = false, hasEnded_ = false;
   Status lastOutcome_;  // of the last version that finish() publishes
   uint64_t published_ = 0, failures_ = 0;
   std::string lastError_;

@@ -1,6 +1,9 @@
 #include "server/publish/version_index.h"
 
 #include <algorithm>
+#include <charconv>
+
+#include <spdlog/fmt/fmt.h>
 
 #include "common/config/object_reader.h"
 #include "common/os/text_file.h"
@@ -13,7 +16,14 @@ constexpr std::string_view kFormat = "psd versions", kChecksum = "crc32c";
 constexpr uint64_t kFormatVersion = 1;
 constexpr uint64_t kBytesMax = 64u << 20;
 
-std::string indexPath(const std::string& folder) { return folder + "/versions.json"; }
+std::string indexPath(const std::string& folder) { return folder + "/" + kVersionIndexName; }
+
+std::optional<uint64_t> historyIn(const std::string& text) {
+  uint64_t history = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), history, 16);
+  const bool whole = error == std::errc() && end == text.data() + text.size() && history != 0;
+  return whole ? std::optional(history) : std::nullopt;
+}
 
 Result<VersionIndex> read(const nlohmann::ordered_json& document) {
   ObjectReader in(document);
@@ -24,6 +34,11 @@ Result<VersionIndex> read(const nlohmann::ordered_json& document) {
   in.text("writer", "");
   VersionIndex index;
   index.newest = in.integer("newest", 0, 0, UINT64_MAX);
+  if (const auto history = historyIn(in.text("history", ""))) {
+    index.history = *history;
+  } else {
+    in.fail("history", "must be up to sixteen hexadecimal digits, not 0");
+  }
   const std::vector<uint64_t> numbers = in.integers("leased", {});
   const std::vector<uint64_t> untils = in.integers("until_unix_seconds", {});
   if (numbers.size() != untils.size()) in.fail("leased", "must be as long as until_unix_seconds");
@@ -38,11 +53,12 @@ Result<VersionIndex> read(const nlohmann::ordered_json& document) {
 
 }  // namespace
 
-Status writeVersionIndex(Env& env, const std::string& folder, const VersionIndex& index) {
+std::string versionIndexText(const VersionIndex& index) {
   nlohmann::ordered_json out = {{"format", kFormat},
                                 {"format_version", kFormatVersion},
                                 {"writer", "psd " PSD_VERSION},
                                 {"newest", index.newest},
+                                {"history", fmt::format("{:016x}", index.history)},
                                 {"leased", nlohmann::ordered_json::array()},
                                 {"until_unix_seconds", nlohmann::ordered_json::array()}};
   for (const auto& [number, until] : index.leasedUntil) {
@@ -50,9 +66,11 @@ Status writeVersionIndex(Env& env, const std::string& folder, const VersionIndex
     out["until_unix_seconds"].push_back(
         std::chrono::duration_cast<std::chrono::seconds>(until.time_since_epoch()).count());
   }
-  const std::string text = sealJson(out, kChecksum);
-  return writeFileAtomically(env, indexPath(folder),
-                             [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
+  return sealJson(out, kChecksum);
+}
+
+Status writeVersionIndex(Env& env, const std::string& folder, const std::string& text) {
+  return writeTextAtomically(env, indexPath(folder), text);
 }
 
 Result<std::optional<VersionIndex>> readVersionIndex(Env& env, const std::string& folder) {

@@ -20,6 +20,9 @@ using System = std::chrono::system_clock;
 /// The index rounds the ends of leases up to this, so that readers' renewals rarely write it.
 constexpr std::chrono::seconds kLeaseGrain{60};
 constexpr std::chrono::seconds kTolerance{1};  // of the two clocks
+constexpr uint64_t kCopyBytes = 1u << 20;
+
+std::string nameOf(uint64_t number) { return versionPath("", number).substr(1); }
 
 VersionIndex::Time roundedUp(System::time_point time) {
   const auto grains = std::chrono::ceil<std::chrono::seconds>(time.time_since_epoch()) / kLeaseGrain + 1;
@@ -28,15 +31,14 @@ VersionIndex::Time roundedUp(System::time_point time) {
 
 }  // namespace
 
-Result<std::shared_ptr<VersionStore>> VersionStore::open(std::shared_ptr<Env> env, const std::string& folder,
-                                                         VersionLedger::Terms terms,
-                                                         std::function<Status()> holds) {
-  std::shared_ptr<VersionStore> store(new VersionStore(std::move(env), folder, terms, std::move(holds)));
-  PSD_RETURN_IF_ERROR(store->load());
+Result<std::shared_ptr<VersionStore>> VersionStore::open(Place place, VersionLedger::Terms terms) {
+  const bool whole = place.whole;
+  std::shared_ptr<VersionStore> store(new VersionStore(std::move(place), terms));
+  PSD_RETURN_IF_ERROR(store->load(whole));
   return store;
 }
 
-Status VersionStore::load() {
+Status VersionStore::load(bool whole) {
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));
   removeUnfinishedVersions(*env_, folder_);
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
@@ -62,12 +64,17 @@ Status VersionStore::load() {
         leased == index_.leasedUntil.end() ? System::duration::zero() : leased->second - System::now();
     ledger_.restore(number, header->info.bytes,
                     left > System::duration::zero() ? Steady::now() + left : Steady::time_point::min());
-    history_ = header->info.history;
     infos_[number] = std::move(header->info);
   }
   // A version that is missing may be known to readers, and its number must not be given again.
   ledger_.reserveNumber(index_.newest);
-  if (infos_.empty() || infos_.rbegin()->first < index_.newest) history_ = drawId();
+  const bool hasNewest = !infos_.empty() && infos_.rbegin()->first >= index_.newest;
+  history_ = whole && hasNewest && index_.history != 0 ? index_.history : drawId();
+  if (whole) {
+    index_.history = history_;  // the file gets it with the next version
+  } else {
+    static_cast<void>(keepIndex(0));  // logs its error
+  }
   return {};
 }
 
@@ -98,10 +105,12 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
   removeFiles(paths);
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));  // somebody may have removed it
   PSD_ASSIGN_OR_RETURN(info.bytes, writeVersion(*env_, folder_, info, content));
+  if (mirror_) PSD_RETURN_IF_ERROR(mirror_->send(*env_, folder_, nameOf(info.number)));
   if (const Status kept = keepIndex(info.number); !kept.ok()) {
     removeFiles({versionPath(folder_, info.number)});
     return kept.error();
   }
+  PSD_RETURN_IF_ERROR(mirrored());
   {
     const std::lock_guard hold(mutex_);
     ledger_.commit(info.number, info.bytes);
@@ -142,6 +151,7 @@ void VersionStore::removeFiles(const std::vector<std::string>& paths) {
     const auto there = env_->exists(path);
     if (there.ok() && !*there) continue;
     if (const Status removed = env_->remove(path); !removed.ok()) failed.push_back(path);
+    if (mirror_) mirror_->remove(path.substr(folder_.size() + 1));
   }
   if (failed.empty()) return;
   const std::lock_guard hold(mutex_);
@@ -223,6 +233,7 @@ Result<VersionStore::Lease> VersionStore::lease(uint64_t id, uint64_t number, st
     PSD_ASSIGN_OR_RETURN(granted, ledger_.lease(id, number, time, reader, Steady::now()));
   }
   static_cast<void>(keepIndex(0));  // logs its error: a full disk must not keep readers from versions
+  PSD_RETURN_IF_ERROR(mirrored());
   return granted;
 }
 
@@ -233,8 +244,8 @@ void VersionStore::release(uint64_t id) {
 
 Status VersionStore::keepIndex(uint64_t newest, bool trim) {
   const std::lock_guard alone(indexMutex_);
-  VersionIndex next{.newest = std::max(newest, index_.newest)};
-  bool covered = next.newest == index_.newest;
+  VersionIndex next{.newest = std::max(newest, index_.newest), .history = history_};
+  bool covered = next.newest == index_.newest && next.history == index_.history;
   {
     const std::lock_guard hold(mutex_);
     const auto now = Steady::now();
@@ -251,14 +262,44 @@ Status VersionStore::keepIndex(uint64_t newest, bool trim) {
   // A reader that alternates between versions must not write the index each time.
   if (!trim) next.leasedUntil.insert(index_.leasedUntil.begin(), index_.leasedUntil.end());
   Status written = holds_ ? holds_() : Status();
-  if (written.ok()) written = writeVersionIndex(*env_, folder_, next);
+  const std::string text = versionIndexText(next);
+  if (written.ok()) written = writeVersionIndex(*env_, folder_, text);
   if (written.ok()) {
+    if (mirror_) mirror_->sendText(kVersionIndexName, text);
     index_ = std::move(next);
     warned_ = false;
   } else if (!std::exchange(warned_, true)) {
     spdlog::warn("leases of versions would not survive a restart as they are: {}", written.message());
   }
   return written;
+}
+
+Status VersionStore::copyTo(Env& to, const std::string& name) const {
+  // Those that are not announced yet, too: their changes may have begun before the standby followed.
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
+  std::vector<std::pair<std::string, std::unique_ptr<ReadableFile>>> files;
+  for (const uint64_t number : numbers) {
+    auto file = env_->open(versionPath(folder_, number));
+    if (file.ok()) files.emplace_back(nameOf(number), *std::move(file));  // else it has just been removed
+  }
+  if (auto index = env_->open(folder_ + "/" + kVersionIndexName); index.ok()) {
+    files.emplace_back(kVersionIndexName, *std::move(index));
+  }
+  std::vector<std::byte> piece;
+  for (const auto& [each, file] : files) {
+    PSD_ASSIGN_OR_RETURN(const auto out, to.create(name + "/" + each));
+    for (uint64_t at = 0; at < file->size(); at += piece.size()) {
+      piece.resize(std::min<uint64_t>(kCopyBytes, file->size() - at));
+      PSD_RETURN_IF_ERROR(file->read(at, piece));
+      PSD_RETURN_IF_ERROR(out->append(piece));
+    }
+    PSD_RETURN_IF_ERROR(out->close());
+  }
+  return {};
+}
+
+void VersionStore::endMirror() {
+  if (mirror_) mirror_->end();
 }
 
 size_t VersionStore::entries() const {

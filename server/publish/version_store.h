@@ -19,6 +19,7 @@
 #include "server/publish/version_file.h"
 #include "server/publish/version_index.h"
 #include "server/publish/version_ledger.h"
+#include "server/publish/version_mirror.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
@@ -29,12 +30,19 @@ class VersionStore {
  public:
   using Lease = VersionLedger::Lease;
 
-  /// Finds the versions in `folder`, which is created if missing; skips damaged files, with a warning.
-  /// Blocks.
-  /// `holds`: checks that this process still holds the folder above; null: it need not.
-  static Result<std::shared_ptr<VersionStore>> open(std::shared_ptr<Env> env, const std::string& folder,
-                                                    VersionLedger::Terms terms,
-                                                    std::function<Status()> holds = nullptr);
+  /// Where the versions are. A value type.
+  struct Place {
+    std::shared_ptr<Env> env;
+    std::string folder;  ///< created if missing
+    /// Checks that this process still holds the folder above; null: it need not.
+    std::function<Status()> holds;
+    std::shared_ptr<VersionMirror> mirror;  ///< to the standby; null: there is none
+    /// Whether the folder has all versions that readers may know; else the next one begins another history.
+    bool whole = true;
+  };
+
+  /// Finds the versions; skips damaged files, with a warning. Blocks.
+  static Result<std::shared_ptr<VersionStore>> open(Place place, VersionLedger::Terms terms);
 
   /// Replaces the terms, from the next version on.
   void follow(VersionLedger::Terms terms);
@@ -43,8 +51,8 @@ class VersionStore {
 
   /// Whether a version of the model may be published now. ErrorCode::overloaded.
   Status admits(const ModelSpec& model) const;
-  /// Publishes the values as the next version: its file is durable before any reader sees it. `info` lacks
-  /// number and bytes. Blocks; called by one thread.
+  /// Publishes the values as the next version: its file is durable, and at the standby, before any reader
+  /// sees it. `info` lacks number and bytes. Blocks; called by one thread.
   Result<VersionInfo> publish(VersionInfo info, const VersionContent& content);
   /// Removes the versions that no lease keeps any more. Blocks; called by the thread of publish().
   void prune();
@@ -61,6 +69,10 @@ class VersionStore {
   /// restart of the daemon, unless the disk fails, which is logged. Blocks.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
   void release(uint64_t id);
+  /// Writes the files of all versions to the folder `name` of `to`. Blocks; on any thread.
+  Status copyTo(Env& to, const std::string& name) const;
+  /// Ends waits for a standby.
+  void endMirror();
   /// Fails all parked and future calls of whenPublished().
   void end(const Error& why);
 
@@ -75,12 +87,17 @@ class VersionStore {
     kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>> fulfiller;
   };
 
-  VersionStore(std::shared_ptr<Env> env, std::string folder, VersionLedger::Terms terms,
-               std::function<Status()> holds)
-      : env_(std::move(env)), folder_(std::move(folder)), holds_(std::move(holds)), ledger_(terms) {}
+  VersionStore(Place place, VersionLedger::Terms terms)
+      : env_(std::move(place.env)),
+        folder_(std::move(place.folder)),
+        holds_(std::move(place.holds)),
+        mirror_(std::move(place.mirror)),
+        ledger_(terms) {}
 
   /// Reads index and files. Called by open().
-  Status load();
+  Status load(bool whole);
+  /// Waits until the standby has all changes.
+  Status mirrored() const { return mirror_ ? mirror_->wait() : Status(); }
   /// Takes versions out, so that no reader finds them; returns the files to remove, those whose removal
   /// failed before included. The mutex is held.
   std::vector<std::string> takeOut(const std::vector<uint64_t>& numbers);
@@ -93,6 +110,7 @@ class VersionStore {
   const std::shared_ptr<Env> env_;
   const std::string folder_;
   const std::function<Status()> holds_;
+  const std::shared_ptr<VersionMirror> mirror_;
   uint64_t history_ = 0;  // set by load()
 
   std::mutex indexMutex_;  // taken before mutex_; guards the file and the members below

@@ -237,6 +237,7 @@ Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
   for (const ManifestFile* file : filesOf(checkpoint.manifest))
     static_cast<void>(files_.remove(path + "/" + file->file));
   disk_ = std::move(place.disk);
+  standbyFiles_ = std::move(place.files);
   samples_.emplace(checkpoint.manifest, disk_ ? disk_->samples() : std::make_shared<GuardedSamples>());
   replayer_ = std::make_unique<Replayer>(*place.store, std::nullopt, &*samples_);
   if (!disk_) return {};
@@ -285,9 +286,21 @@ Status Follower::apply(Bytes bytes) {
     departed_ = std::move(record->departed);
     return disk_ ? disk_->departed(*departed_) : Status();
   }
+  if (record->file) return apply(*record->file);
   const std::optional<LoggedAssignment> assignment = record->assignment;
   PSD_RETURN_IF_ERROR(replayer_->apply(std::move(*record)));
   if (assignment && disk_) disk_->assigned(*assignment);
+  return {};
+}
+
+Status Follower::apply(const FileChange& change) {
+  const Status applied = standbyFiles_ ? standbyFiles_->apply(change) : Status();
+  if (applied.ok()) return {};
+  const std::lock_guard hold(mutex_);
+  if (!ending_) return applied;
+  // At a takeover this copy of the model is all there is: continue without the file.
+  spdlog::error("a file of the primary is incomplete: {}", applied.message());
+  filesWhole_ = false;
   return {};
 }
 
@@ -321,7 +334,9 @@ Result<FollowedState> Follower::finish() {
   PSD_RETURN_IF_ERROR(status_);
   if (!restored_) return Error{ErrorCode::notReady, "the primary's model has not been received yet"};
   if (disk_) disk_->keepSaving();
-  return FollowedState{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_};
+  standbyFiles_ = nullptr;  // removes an unfinished file
+  return FollowedState{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_,
+                       filesWhole_};
 }
 
 }  // namespace psd

@@ -21,6 +21,7 @@
 #include "server/replica/memory_files.h"
 #include "server/replica/replication_config.h"
 #include "server/replica/standby_disk.h"
+#include "server/replica/standby_files.h"
 
 namespace psd {
 
@@ -36,12 +37,14 @@ struct FollowedState {
   std::optional<Departed> departed;  ///< as received from the primary; nothing: not received
   uint64_t updates = 0;              ///< number applied
   uint64_t next = 0;                 ///< number of the first record not in the model; 0: none received
+  bool filesWhole = true;            ///< whether all changes of CopyPlace::files are on the disk
 };
 
 /// Where a follower keeps the model. A move-only value type.
 struct CopyPlace {
-  ParameterStore* store = nullptr;    ///< outlives the follower
-  std::unique_ptr<StandbyDisk> disk;  ///< null: in memory only
+  ParameterStore* store = nullptr;      ///< outlives the follower
+  std::unique_ptr<StandbyDisk> disk;    ///< null: in memory only
+  std::unique_ptr<StandbyFiles> files;  ///< of the primary's published versions; null: it has none
 };
 
 /// A standby's copy of a model: receives the primary's checkpoint and then its log records, in order, queues
@@ -93,6 +96,7 @@ class Follower final {
   /// Flushes what was applied to disk and resolves the waiters for that.
   Status keep();
   Status apply(Bytes record);
+  Status apply(const FileChange& change);
   /// Extracts the record of partial_ that starts at `at` and advances `at`. Nothing: it is incomplete.
   Result<std::optional<Bytes>> cut(size_t& at) const;
   Status take(Bytes record);
@@ -110,6 +114,8 @@ class Follower final {
 
   // Used by the thread only.
   std::unique_ptr<StandbyDisk> disk_;  // null: records are held in memory only
+  std::unique_ptr<StandbyFiles> standbyFiles_;
+  bool filesWhole_ = true;
   std::optional<SamplesReplay> samples_;
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;

@@ -141,23 +141,26 @@ class Administration {
   }
   /// Threads for calls about versions that block; only where versions() is not an Error.
   WorkerPool& workers() { return *workers_; }
-  /// The published versions; null: none are configured. Call before any request.
+  /// The published versions, once the daemon serves; null: none are configured. Call at most once.
   void setPublisher(Publisher* publisher) {
-    publisher_ = publisher;
     if (publisher) workers_ = std::make_unique<WorkerPool>(kWorkers);
+    publisher_ = publisher;
+    hasVersionsOrNone_ = true;
   }
-  /// ErrorCode::invalidArgument if none are configured.
+  /// ErrorCode::invalidArgument if none are configured, standby before setPublisher().
   Result<std::reference_wrapper<VersionStore>> versions() const {
-    if (!publisher_) return noVersions();
-    return std::ref(publisher_->versions());
+    if (!hasVersionsOrNone_) return isStandby();
+    Publisher* const publisher = publisher_;
+    if (!publisher) return noVersions();
+    return std::ref(publisher->versions());
   }
   /// Publishes a version now.
   kj::Promise<Result<VersionInfo>> publish(std::string by) {
     return control_.run([this, by = std::move(by)](Coordinator& coordinator,
                                                    ParameterHost&) -> kj::Promise<Result<VersionInfo>> {
       coordinator.logOperatorRequest("a version", by);
-      if (!publisher_) return Result<VersionInfo>(noVersions());
-      return publisher_->publish();
+      if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
+      return publisher_.load()->publish();
     });
   }
   /// This daemon's roles as source and target of a move. Call before any request.
@@ -217,6 +220,9 @@ class Administration {
   }
 
   static constexpr size_t kWorkers = 2;
+  static Error isStandby() {
+    return {ErrorCode::standby, "this daemon does not serve: its primary has the published versions"};
+  }
   static Error noVersions() {
     return {ErrorCode::invalidArgument,
             "this daemon publishes no versions: its configuration has no `publish`"};
@@ -241,7 +247,8 @@ class Administration {
   Daemon& daemon_;
   std::atomic<uint64_t> statusBytes_{0};
   ReplicaController* replicaSet_ = nullptr;
-  Publisher* publisher_ = nullptr;
+  std::atomic<Publisher*> publisher_{nullptr};
+  std::atomic<bool> hasVersionsOrNone_{false};
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
   std::unique_ptr<WorkerPool> workers_;  // last: its work uses what the members above refer to

@@ -34,6 +34,7 @@ bool mayPass(const Error& error) {
     case ErrorCode::deadlineExceeded:
     case ErrorCode::notReady:
     case ErrorCode::overloaded:
+    case ErrorCode::standby:
     case ErrorCode::io: return true;
     default: return false;
   }
@@ -90,7 +91,7 @@ class Follow {
   }
 
   Status followOnce() {
-    PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call_));
+    PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call_));
     Status here;  // an error on this side, not of the daemon
     const Status there = followVersions(address, call_.timeout, call_.credentials, known_, !options_.once,
                                         [&](const PulledVersion& version) {
@@ -150,7 +151,7 @@ Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
 }
 
 Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachableAddress(call));
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
   Status written;  // an error on this side, not of the daemon
   const Status pulled =
       pullVersion(address, number, call.timeout, call.credentials, [&](const PulledVersion& version) {

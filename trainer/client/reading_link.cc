@@ -66,6 +66,7 @@ Status ReadingLink::reconnect(uint64_t broken, const Error& cause, Clock::time_p
   const Clock::time_point start = Clock::now();
   tell(ClientEvent::What::broke, cause.message + "; reconnecting");
   link_->fail({ErrorCode::unavailable, cause.message});
+  if (cause.code == ErrorCode::standby) server_ = (server_ + 1) % options_.servers.size();
   const Status back = connectBefore(deadline);
   if (back.ok()) {
     tell(ClientEvent::What::back,

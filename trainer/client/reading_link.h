@@ -57,7 +57,9 @@ class ReadingLink {
   /// Pauses a call; an Error if it must end.
   Status pause(std::chrono::milliseconds time);
   /// Whether the error of a call means that another attempt may succeed.
-  static bool isFault(const Error& error) { return isLost(error) || error.code == ErrorCode::shuttingDown; }
+  static bool isFault(const Error& error) {
+    return isLost(error) || error.code == ErrorCode::shuttingDown || error.code == ErrorCode::standby;
+  }
 
   const ClientOptions& options() const { return options_; }
   /// Of the connection, or the first one.

@@ -22,7 +22,7 @@ class ServingHost final : public FakeDaemon, public ReplicatedModel {
   void exit(const std::string&) override { ended = true; }
   void adoptMove(const RecordedMove& to) override { moved = to; }
 
-  Status serve(uint64_t) override { return {}; }
+  Status serve(uint64_t, bool) override { return {}; }
   void continueServing(uint64_t) override {}
   bool saves() const override { return saved; }
   bool hasValues() const override { return true; }

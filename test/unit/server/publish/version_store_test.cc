@@ -28,7 +28,7 @@ std::vector<std::byte> valuesOf(uint8_t fill) {
 std::shared_ptr<Env> borrowed(Env& env) { return {std::shared_ptr<void>(), &env}; }
 
 Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
-  return VersionStore::open(borrowed(env), kFolder, kTerms);
+  return VersionStore::open({.env = borrowed(env), .folder = kFolder}, kTerms);
 }
 
 Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
@@ -357,6 +357,36 @@ TEST_CASE("Version store: who waits learns of the version, or of the end") {
   (*store)->end({ErrorCode::shuttingDown, "over"});
   CHECK(third.wait(scope).message() == "over");
   CHECK((*store)->whenPublished(1).wait(scope).message() == "over");
+}
+
+TEST_CASE("Version store: another history begins where versions may be missing") {
+  MemoryEnv env;
+  uint64_t first = 0;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    first = (*store)->history();
+    PSD_REQUIRE_OK(publish(**store, 1));
+  }
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    CHECK((*store)->history() == first);
+  }
+  uint64_t second = 0;
+  {
+    const auto store = VersionStore::open({.env = borrowed(env), .folder = kFolder, .whole = false}, kTerms);
+    PSD_REQUIRE_OK(store);
+    second = (*store)->history();
+    CHECK(second != first);
+  }
+  const auto store = openAt(env);  // before any version of it
+  PSD_REQUIRE_OK(store);
+  CHECK((*store)->history() == second);
+  const auto made = publish(**store, 2);
+  PSD_REQUIRE_OK(made);
+  CHECK(made->number == 2);
+  CHECK(made->history == second);
 }
 
 }  // namespace
