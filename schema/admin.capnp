@@ -93,6 +93,13 @@ interface Admin @0xa8f89e12343931e8 {
   # overloaded: beyond limits.version_bytes. nonFinite: a value is beyond the range of `publish.as`. io: the disk.
   # shuttingDown: the daemon is about to end.
 
+  rollBack @16 (number :UInt64) -> VersionResult;
+  # Rebuilds the model and the state of its optimizer as they were at a published version, from checkpoint and log, lets
+  # them replace the current ones, and publishes the result as a new version; answered when it exists. Gradients computed
+  # from earlier versions are stale from then on. invalidArgument: no `publish`, no `durability`, a model with embedding
+  # tables, a version of the moment "live" or of other shards or optimizers, or no checkpoint is left that is not beyond
+  # it. notReady: the version does not exist, or another rollback is in progress. io: the disk.
+
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.
   # With `wait` it is answered right before the connection ends: when everything is saved, or with the error of a failed

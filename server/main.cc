@@ -415,6 +415,7 @@ constexpr std::pair<const char*, const char*> kExampleOf[] = {
     {"checkpoint", "psd checkpoint --server tcp://node7:5500"},
     {"publish", "psd publish --server tcp://node7:5500"},
     {"versions", "psd versions --json"},
+    {"rollback", "psd rollback 12 --server tcp://node7:5500"},
     {"follow", "psd follow --server tcp://node7:5500 --into /srv/model --exec 'systemctl reload engine'"},
     {"set", "psd set optimizer.lr=0.05"},
     {"switch", "psd switch --server tcp://node7:5500,tcp://node8:5500"},

@@ -41,16 +41,35 @@ std::optional<std::vector<uint32_t>> checksumsIn(std::string_view text) {
   return checksums;
 }
 
+/// Numbers, separated by spaces.
+std::optional<std::vector<uint64_t>> numbersIn(std::string_view text) {
+  std::vector<uint64_t> numbers;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, std::min(text.find(' '), text.size()));
+    const auto number = toNumber<uint64_t>(one);
+    if (!number) return {};
+    numbers.push_back(*number);
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums) {
-  return {{"psd.version", std::to_string(info.number)},
-          {"psd.history", fmt::format("{:016x}", info.history)},
-          {"psd.step", std::to_string(info.step)},
-          {"psd.created", info.created},
-          {"psd.moment", std::string(momentName(info.moment))},
-          {"psd.crc32c", joined(checksums, " ", [](uint32_t checksum) { return crcText(checksum); })}};
+  std::map<std::string, std::string> metadata = {
+      {"psd.version", std::to_string(info.number)},
+      {"psd.history", fmt::format("{:016x}", info.history)},
+      {"psd.step", std::to_string(info.step)},
+      {"psd.created", info.created},
+      {"psd.moment", std::string(momentName(info.moment))},
+      {"psd.crc32c", joined(checksums, " ", [](uint32_t checksum) { return crcText(checksum); })}};
+  if (!info.shardVersions.empty()) {
+    metadata["psd.shard_versions"] =
+        joined(info.shardVersions, " ", [](uint64_t version) { return std::to_string(version); });
+  }
+  return metadata;
 }
 
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes) {
@@ -86,8 +105,11 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
     return damaged("its header does not have one checksum for each tensor");
   }
   header.info = {
-      *number,  *history, *step, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
-      fileBytes};
+      *number,   *history, *step, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
+      fileBytes, {}};
+  auto shardVersions = numbersIn(valueOf("psd.shard_versions"));
+  if (!shardVersions) return damaged("its psd.shard_versions are not numbers");
+  header.info.shardVersions = *std::move(shardVersions);
   header.checksums = *std::move(checksums);
   return header;
 }

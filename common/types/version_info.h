@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace psd {
 
@@ -21,7 +22,8 @@ VersionMoment momentNamed(std::string_view name);
 /// A version is one .safetensors file, "version-0000000012.safetensors", that any program can load. Its
 /// metadata has, as text: "psd.version", the number; "psd.history", sixteen hexadecimal digits;
 /// "psd.step"; "psd.created", UTC; "psd.moment", a momentName(); and "psd.crc32c", the CRC-32C of each
-/// tensor's bytes, in the order of their data, eight hexadecimal digits each, separated by spaces.
+/// tensor's bytes, in the order of their data, eight hexadecimal digits each, separated by spaces. A version
+/// of one instant also has "psd.shard_versions", numbers separated by spaces.
 struct VersionInfo {
   uint64_t number = 0;
   uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
@@ -29,6 +31,8 @@ struct VersionInfo {
   std::string created;   ///< "2026-11-29T12:00:00Z"
   VersionMoment moment = VersionMoment::live;
   uint64_t bytes = 0;  ///< of the file
+  /// Updates of each shard, to which psd rollback rebuilds the model; empty: unknown.
+  std::vector<uint64_t> shardVersions;
 };
 
 }  // namespace psd

@@ -14,6 +14,8 @@ namespace {
 
 using namespace record_bytes;
 
+static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
+static_assert(sizeof(AssignmentBytes) == kAssignmentRecordBytes);
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
 constexpr char kMagic[] = "PSDLOG3\n";

@@ -62,6 +62,7 @@ Json blockJson(const ManifestBlock& block, std::string_view units) {
                 {"group", block.range.group},
                 {"version", block.version.value},
                 {"state_began", block.stateSince.value}};
+  if (block.oldestBasis.value > 0) entry["oldest_basis"] = block.oldestBasis.value;
   if (block.pushed.divided()) {
     entry["ranges"] = rangesJson(block.pushed);
   } else {
@@ -257,6 +258,7 @@ ManifestBlock readBlock(ManifestReader& in, std::string_view units, size_t numbe
   block.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
   block.version = {in.integer("version")};
   block.stateSince = {in.raw().integer("state_began", 0, 0, block.version.value)};
+  block.oldestBasis = {in.raw().integer("oldest_basis", 0, 0, block.version.value)};
   if (!in.raw().has("ranges")) {
     block.pushed = PushedRanges(block.range.count, readPushes(in));
     return block;

@@ -43,7 +43,8 @@ struct ManifestFile {
 struct ManifestBlock {
   ShardRange range;
   Version version;
-  Version stateSince;  ///< ParameterBlock::stateSince()
+  Version stateSince;   ///< ParameterBlock::stateSince()
+  Version oldestBasis;  ///< ParameterBlock::oldestBasis()
   PushedRanges pushed;
 };
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/checkpoint/log_format.h"
+#include "common/types/hyperparameters.h"
 
 // The bytes of log records, as docs/reference/log_format.md describes them; for log_format.cc.
 
@@ -34,7 +34,6 @@ struct RecordHeader {
   uint64_t gradientBytes;
   uint64_t firstOfWrite;  // LSN of the first record of the write that made this one durable
 };
-static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
 /// A complete record of an assignment. The fields common to all records have their common offsets.
 struct AssignmentBytes {
@@ -46,7 +45,6 @@ struct AssignmentBytes {
   uint64_t firstOfWrite;
   uint64_t plan, samples, epochs, firstEpoch, assignment;
 };
-static_assert(sizeof(AssignmentBytes) == kAssignmentRecordBytes);
 static_assert(offsetof(AssignmentBytes, number) == offsetof(RecordHeader, number));
 static_assert(offsetof(AssignmentBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
 

@@ -16,16 +16,27 @@ Version newestIn(const Manifest& manifest) {
   return newest;
 }
 
+/// A block of the checkpoint that is beyond `until`.
+std::optional<size_t> beyond(const Manifest& manifest, const ReplayEnd& until) {
+  const auto blocks = blocksOf(manifest);
+  for (size_t i = 0; i < blocks.size(); i++) {
+    if (const auto end = until.of(i); end && blocks[i]->version > *end) return i;
+  }
+  return {};
+}
+
 /// The newest intact checkpoint in which no shard is beyond `until`.
-Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::optional<Version> until) {
+Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, const ReplayEnd& until) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
   Error why{ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
     auto opened = openCheckpoint(env, checkpointPath(folder, *number));
-    if (opened.ok() && (!until || newestIn(opened->manifest) <= *until)) return opened;
+    const auto block = opened.ok() ? beyond(opened->manifest, until) : std::nullopt;
+    if (opened.ok() && !block) return opened;
     if (opened.ok()) {
       why = {ErrorCode::invalidArgument, "every checkpoint left in '" + folder + "' is beyond update " +
-                                             std::to_string(until->value) + "; the earliest available is " +
+                                             std::to_string(until.of(*block)->value) +
+                                             "; the earliest available is " +
                                              std::to_string(newestIn(opened->manifest).value)};
     } else {
       why = opened.error();
@@ -39,13 +50,14 @@ Error badRecord(const LogRecord& record, const std::string& why) {
 }
 
 /// Whether a replay reached `until`. Damage after that is ignored.
-Status checkReached(const Status& read, std::optional<Version> until, size_t blocks,
+Status checkReached(const Status& read, const ReplayEnd& until, size_t blocks,
                     const std::function<uint64_t(uint32_t block)>& reached) {
-  if (!until) return read;
+  if (until.open()) return read;
   for (uint32_t block = 0; block < blocks; block++) {
-    if (reached(block) == until->value) continue;
+    const std::optional<Version> end = until.of(block);
+    if (!end || reached(block) == end->value) continue;
     PSD_RETURN_IF_ERROR(read);
-    return {ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +
+    return {ErrorCode::invalidArgument, "update " + std::to_string(end->value) + " of shard " +
                                             std::to_string(block) + " is not in the log, which ends at " +
                                             std::to_string(reached(block))};
   }
@@ -127,7 +139,8 @@ Status Replayer::run(const LogRecord& record) {
 Status Replayer::runNew(const LogRecord& record) {
   const uint64_t at = reached(record.shard.value);
   if (record.scalars.number <= at) return {};
-  if (until_ && record.scalars.number > until_->value) return {};
+  const std::optional<Version> end = until_.of(record.shard.value);
+  if (end && record.scalars.number > end->value) return {};
   if (record.scalars.number != at + 1) {
     return badRecord(record, "is update " + std::to_string(record.scalars.number) + " of shard " +
                                  std::to_string(record.shard.value) + ", which is at " + std::to_string(at));
@@ -258,8 +271,7 @@ Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& ch
   return store;
 }
 
-Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder,
-                                                std::optional<Version> until) {
+Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder, const ReplayEnd& until) {
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointBefore(env, folder, until));
   PSD_ASSIGN_OR_RETURN(auto store, openStore(env, checkpoint));
   const Manifest& manifest = checkpoint.manifest;

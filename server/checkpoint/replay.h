@@ -28,16 +28,35 @@ class ReplayWatcher {
   virtual void after(const LogRecord& update, uint64_t version, std::span<const float> weights) = 0;
 };
 
+/// How far a replay goes: the number of the last update of each block. A value type.
+class ReplayEnd {
+ public:
+  /// To the end of the log.
+  ReplayEnd() = default;
+  /// To the same update of all blocks; nullopt: to the end.
+  ReplayEnd(std::optional<Version> all) : all_(all) {}
+  explicit ReplayEnd(std::vector<Version> blocks) : blocks_(std::move(blocks)) {}
+
+  /// nullopt: to the end of the log.
+  std::optional<Version> of(size_t block) const {
+    return block < blocks_.size() ? std::optional(blocks_[block]) : all_;
+  }
+  bool open() const { return !all_ && blocks_.empty(); }
+
+ private:
+  std::optional<Version> all_;
+  std::vector<Version> blocks_;
+};
+
 /// Replays the updates of a log over a store, bit for bit. The store has the shards and optimizers with which
 /// the log was written. Owned by one thread.
 class Replayer {
  public:
-  /// `until`: updates of any shard beyond that number are skipped; nullopt: none is. `samples`: is notified
+  /// `until`: updates beyond it are skipped. `samples`: is notified
   /// of the assignments and updates, to track which samples are done; may be null.
-  explicit Replayer(ParameterStore& store, std::optional<Version> until = {},
-                    SamplesReplay* samples = nullptr)
+  explicit Replayer(ParameterStore& store, ReplayEnd until = {}, SamplesReplay* samples = nullptr)
       : store_(store),
-        until_(until),
+        until_(std::move(until)),
         samples_(samples),
         lanes_(store.makeLanes()),
         passed_(store.blockCount()) {}
@@ -85,7 +104,7 @@ class Replayer {
   Status applyAll(std::vector<LogRecord> records);
 
   ParameterStore& store_;
-  const std::optional<Version> until_;
+  const ReplayEnd until_;
   SamplesReplay* const samples_;
   Lanes lanes_;
   kj::WaitScope* scope_ = nullptr;  // null: exclusive use of the store
@@ -106,10 +125,9 @@ Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& ch
 /// Whether the log of a checkpoint fits a store's current shards and optimizers.
 bool sameShape(const Manifest& manifest, const ParameterStore& store);
 
-/// `psd replay`: the model after update `until` of each shard, rebuilt from the newest checkpoint in `folder`
-/// that is not beyond it, and the log from there. Blocks.
-Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder,
-                                                std::optional<Version> until);
+/// The model at `until`, rebuilt from the newest checkpoint in `folder` that is not beyond it, and the log
+/// from there. Blocks.
+Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder, const ReplayEnd& until);
 
 /// A counterfactual model: what training would have produced without some updates.
 struct CounterfactualModel {

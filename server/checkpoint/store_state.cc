@@ -122,13 +122,14 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
   const ElementRange elements = placed(shard.range(), begin);
-  Version version, stateSince;
+  Version version, stateSince, oldestBasis;
   bool freshState = names.size() > 1;
   std::vector<PushedRange> pushed;
   for (const ShardFile& file : files) {
     if (elements.common(file.elements).empty()) continue;
     version = std::max(version, file.shard.version);
     stateSince = std::max(stateSince, file.shard.stateSince);
+    oldestBasis = std::max(oldestBasis, file.shard.oldestBasis);
     if (file.manifest.model.partition == partition) {
       copyPushes(file.shard.pushed, file.elements.begin, elements.begin, shard.range().count, pushed);
     }
@@ -150,7 +151,8 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
                                    "' keeps none");
     }
   }
-  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateSince);
+  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateSince,
+                oldestBasis);
   return {};
 }
 
@@ -213,6 +215,7 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   const auto describe = [](const ParameterBlock& block, ManifestBlock& entry) {
     entry.range = block.range();
     entry.stateSince = block.stateSince();
+    entry.oldestBasis = block.oldestBasis();
   };
   for (size_t i = 0; i < store.shardCount(); i++) describe(store.shard(i), manifest.shards.emplace_back());
   manifest.rowSteps.resize(store.model().tables.size());
@@ -260,6 +263,26 @@ Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> fr
   PSD_ASSIGN_OR_RETURN(auto buffers, readBuffers(env, *from.front().checkpoint));
   if (buffers) store.buffers().set(std::move(buffers));
   return restored;
+}
+
+Result<ModelState> stateOf(ParameterStore& store) {
+  const Lanes lanes = store.makeLanes();
+  ModelState state;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    Shard& shard = store.shard(i);
+    ModelState::OfShard& out = state.shards.emplace_back();
+    out.steps = shard.version().value - shard.stateSince().value;
+    for (size_t plane = 0; plane < planeNames(store.optimizerOf(shard)).size(); plane++) {
+      std::vector<float>& values = out.planes.emplace_back();
+      while (values.size() < shard.range().count) {
+        const uint64_t count = std::min(kRestorePieceElements, shard.range().count - values.size());
+        PSD_ASSIGN_OR_RETURN(const ReadView view,
+                             readPlane(shard, *lanes[shard.device()], plane, values.size(), count));
+        values.insert(values.end(), view.values.begin(), view.values.end());
+      }
+    }
+  }
+  return state;
 }
 
 Status replaceState(ParameterStore& store, const ModelState& state) {

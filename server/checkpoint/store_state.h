@@ -63,6 +63,9 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin);
 
+/// The values and optimizer state of all shards. Blocks. No update may be in progress.
+Result<ModelState> stateOf(ParameterStore& store);
+
 /// Replaces values, optimizer state and versions of all shards, under their locks: a shard's version becomes
 /// its number of steps, or one more than before if that is larger. Blocks. No update may be in progress.
 /// After an error some values may be replaced, but no version.

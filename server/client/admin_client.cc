@@ -86,6 +86,17 @@ Result<VersionInfo> publishVersion(const Address& address, std::chrono::millisec
       });
 }
 
+Result<VersionInfo> rollBackTo(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
+                               const Credentials& credentials) {
+  return withAdmin<VersionInfo>(
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.rollBackRequest();
+        request.setNumber(number);
+        return request.send().then(
+            [](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); });
+      });
+}
+
 namespace {
 
 Result<NewestPart> readPart(schema::NewestCheckpoint::Reader in) {

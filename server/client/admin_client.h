@@ -43,6 +43,9 @@ Result<std::string> takeCheckpoint(const Address& address, std::chrono::millisec
 /// Makes the daemon publish a version.
 Result<VersionInfo> publishVersion(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials);
+/// Makes the daemon roll its model back to a published version; returns the new version.
+Result<VersionInfo> rollBackTo(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
+                               const Credentials& credentials);
 
 /// The daemon's newest checkpoint.
 Result<NewestPart> fetchNewestPart(const Address& address, std::chrono::milliseconds timeout,

@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "server/checkpoint/filtered_env.h"
+#include "server/checkpoint/replay.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/config/round_checks.h"
 #include "server/replica/memory_files.h"
@@ -108,6 +109,80 @@ kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> sta
         // A standby holds this record only once it has the copy that it gets now.
         return log_->whenDurable(log_->append(departed)).then([] { return Status(); });
       });
+}
+
+Result<VersionInfo> ParameterHost::findToRollBack(uint64_t number) const {
+  PSD_RETURN_IF_ERROR(checkKeeps());
+  if (!models_->ready()) return Error{ErrorCode::notReady, "the model has no values yet"};
+  const ParameterStore& store = *models_->model()->store;
+  if (!store.model().tables.empty()) {
+    return Error{ErrorCode::invalidArgument,
+                 "the model has embedding tables, whose rows are in no version: resume from a checkpoint "
+                 "(durability.resume)"};
+  }
+  PSD_ASSIGN_OR_RETURN(VersionInfo version, publisher_->versions().find(number));
+  if (version.moment == VersionMoment::live) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("version {} is live: checkpoint and log cannot rebuild it", version.number)};
+  }
+  if (version.shardVersions.size() != store.shardCount()) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("version {} has other shards than the model now", version.number)};
+  }
+  return version;
+}
+
+Result<std::shared_ptr<const ModelState>> ParameterHost::rebuildAt(const VersionInfo& version,
+                                                                   const ParameterStore& current) const {
+  std::vector<Version> until;
+  for (const uint64_t each : version.shardVersions) until.push_back({each});
+  auto rebuilt = rebuild(env_, config_->durability.path, ReplayEnd(std::move(until)));
+  if (!rebuilt.ok()) {
+    return Error{rebuilt.error().code,
+                 fmt::format("version {} cannot be rebuilt: {}", version.number, rebuilt.message())};
+  }
+  for (size_t i = 0; i < current.shardCount(); i++) {
+    const Shard& shard = current.shard(i);
+    const bool same =
+        i < (*rebuilt)->shardCount() && (*rebuilt)->shard(i).range() == shard.range() &&
+        (*rebuilt)->optimizerOf((*rebuilt)->shard(i)).name() == current.optimizerOf(shard).name();
+    if (same) continue;
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("version {} was trained with other shards or another optimizer", version.number)};
+  }
+  PSD_ASSIGN_OR_RETURN(ModelState state, stateOf(**rebuilt));
+  return std::shared_ptr<const ModelState>(std::make_shared<ModelState>(std::move(state)));
+}
+
+kj::Promise<Result<VersionInfo>> ParameterHost::rollBack(uint64_t number,
+                                                         std::function<Departed()> departed) {
+  using State = std::shared_ptr<const ModelState>;
+  auto version = findToRollBack(number);
+  if (!version.ok()) return Result<VersionInfo>(version.error());
+  if (std::exchange(rollsBack_, true)) {
+    return Result<VersionInfo>(ErrorCode::notReady, "another rollback is in progress");
+  }
+  const std::shared_ptr<ServedModel> model = models_->model();
+  return background_
+      .run<Result<State>>(
+          [this, version = *std::move(version), model] { return rebuildAt(version, *model->store); })
+      .then([this, model](Result<State> state) -> kj::Promise<Status> {
+        if (!state.ok()) return state.status();
+        return whileQuiesced_([this, model, state = *std::move(state)]() -> kj::Promise<Status> {
+          if (models_->model() != model) return Status(ErrorCode::notReady, "the model has been replaced");
+          return models_->replace(state);
+        });
+      })
+      .then([this, departed = std::move(departed)](Status replaced) -> kj::Promise<Status> {
+        if (!replaced.ok() || !log_) return replaced;
+        return log_->whenDurable(log_->append(departed())).then([] { return Status(); });
+      })
+      .then([this](Status replaced) -> kj::Promise<Result<VersionInfo>> {
+        if (!replaced.ok()) return Result<VersionInfo>(replaced.error());
+        return publisher_->publish();
+      })
+      .attach(kj::defer([this] { rollsBack_ = false; }));
 }
 
 Result<PriorRun> ParameterHost::prepare() {

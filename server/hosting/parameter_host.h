@@ -51,6 +51,10 @@ class ParameterHost final : public Hosting {
   /// Replaces the model's values and optimizer state by a trainer's. Resolves when that is durable and no
   /// standby can take over with the previous state. `departed`: as of now.
   kj::Promise<Status> restore(std::shared_ptr<const ModelState> state, Departed departed);
+  /// Rebuilds the model, with the state of its optimizer, as it was at the published version `number`, lets
+  /// it replace the current one, and publishes that as a new version, which it resolves with. Gradients of
+  /// earlier versions are stale from then on. `departed`: as of now.
+  kj::Promise<Result<VersionInfo>> rollBack(uint64_t number, std::function<Departed()> departed);
   /// Resumes from a checkpoint, or loads or allocates the configured model. Blocks; call after open().
   Result<PriorRun> prepare();
   /// Writes a file and then a checkpoint of the current model to `to`; resolves with the checkpoint's path.
@@ -185,6 +189,11 @@ class ParameterHost final : public Hosting {
   Status checkSessions(const TrainerProcess& process) const;
   /// Checks that there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
+  /// The published version `number`, if the model can be rolled back to it. ErrorCode::invalidArgument.
+  Result<VersionInfo> findToRollBack(uint64_t number) const;
+  /// The state of the model at a published version, from checkpoint and log. Blocks; on any thread.
+  Result<std::shared_ptr<const ModelState>> rebuildAt(const VersionInfo& version,
+                                                      const ParameterStore& current) const;
   VersionLedger::Terms versionTerms() const;
   /// Starts to publish the model, if it is initialized.
   void beginPublishing();
@@ -205,6 +214,7 @@ class ParameterHost final : public Hosting {
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
   WhileQuiesced whileQuiesced_;
+  bool rollsBack_ = false;
   Background background_;
   CheckpointRequests askedCheckpoints_;
 };

@@ -168,6 +168,10 @@ Status ModelHost::mayRestore() const {
 
 kj::Promise<Status> ModelHost::restore(std::shared_ptr<const ModelState> state) {
   if (Status may = mayRestore(); !may.ok()) return may;
+  return replace(std::move(state));
+}
+
+kj::Promise<Status> ModelHost::replace(std::shared_ptr<const ModelState> state) {
   const auto saved = std::make_shared<Status>();
   return quiesce()
       .then([this, state = std::move(state), saved] {

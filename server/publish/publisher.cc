@@ -179,14 +179,17 @@ Result<VersionInfo> Publisher::make() {
     copy_ = nullptr;  // before the next one is allocated
     PSD_ASSIGN_OR_RETURN(copy_, WeightsCopy::make(source->store, config.as));
   }
-  PSD_RETURN_IF_ERROR(versions_->admits(copy_->model()));
+  PSD_RETURN_IF_ERROR(versions_->admits(copy_->model(), source->store->shardCount()));
   const uint64_t updates = updatesOf(*source->store);
   std::optional<WeightsCopy::Taken> taken;
   while (!taken) {
     PSD_ASSIGN_OR_RETURN(taken, copy_->take(*source));
   }
   PSD_ASSIGN_OR_RETURN(const std::span<const std::byte> values, copy_->convert());
-  VersionInfo info{.step = taken->step, .created = utcNow(), .moment = taken->moment};
+  VersionInfo info{.step = taken->step,
+                   .created = utcNow(),
+                   .moment = taken->moment,
+                   .shardVersions = std::move(taken->shardVersions)};
   PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {copy_->model(), values}));
   const std::lock_guard hold(mutex_);
   if (source_ && source_->store == source->store) schedule_.succeeded(now(), {updates, 0}, info.bytes);

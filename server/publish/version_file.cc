@@ -27,11 +27,12 @@ std::string head(const VersionInfo& info, const ModelSpec& model, std::span<cons
 }
 
 /// All versions of a model have a head of this size, so that their tensors lie at the same places.
-uint64_t headBytes(const ModelSpec& model) {
+uint64_t headBytes(const ModelSpec& model, size_t shards) {
   const VersionInfo longest{.number = UINT64_MAX,
                             .step = UINT64_MAX,
                             .created = "2026-11-29T12:00:00Z",
-                            .moment = VersionMoment::snapshot};
+                            .moment = VersionMoment::snapshot,
+                            .shardVersions = std::vector<uint64_t>(shards, UINT64_MAX)};
   return head(longest, model, std::vector<uint32_t>(model.tensors.size())).size();
 }
 
@@ -76,14 +77,17 @@ std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
-uint64_t versionBytes(const ModelSpec& model) { return headBytes(model) + valueBytes(model); }
+uint64_t versionBytes(const ModelSpec& model, size_t shards) {
+  return headBytes(model, shards) + valueBytes(model);
+}
 
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
                               const VersionContent& content) {
   const std::string path = versionPath(folder, info.number);
   PSD_ASSIGN_OR_RETURN(const bool exists, env.exists(path));
   if (exists) return Error{ErrorCode::io, "'" + path + "' exists already: another program has written it"};
-  const std::string start = head(info, content.model, checksumsOf(content), headBytes(content.model));
+  const std::string start =
+      head(info, content.model, checksumsOf(content), headBytes(content.model, info.shardVersions.size()));
   const Status written = writeFileAtomically(env, path, [&](WritableFile& file) -> Status {
     PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(start))));
     return file.append(content.values);

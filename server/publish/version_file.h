@@ -21,8 +21,8 @@ struct VersionContent {
 /// "FOLDER/version-0000000012.safetensors"
 std::string versionPath(const std::string& folder, uint64_t number);
 
-/// The size of each version's file of the model.
-uint64_t versionBytes(const ModelSpec& model);
+/// The size of each version's file of the model, which names the versions of `shards` shards.
+uint64_t versionBytes(const ModelSpec& model, size_t shards);
 
 /// Writes the file of a version, atomically and durably. `info.bytes` is ignored; returns the file's size. An
 /// Error if there is such a file already.

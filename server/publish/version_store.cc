@@ -83,15 +83,15 @@ void VersionStore::follow(VersionLedger::Terms terms) {
   ledger_.follow(terms);
 }
 
-Status VersionStore::admits(const ModelSpec& model) const {
-  const uint64_t bytes = versionBytes(model);
+Status VersionStore::admits(const ModelSpec& model, size_t shards) const {
+  const uint64_t bytes = versionBytes(model, shards);
   const std::lock_guard hold(mutex_);
   return ledger_.admits(bytes, Steady::now());
 }
 
 Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent& content) {
   info.history = history_;
-  const uint64_t bytes = versionBytes(content.model);
+  const uint64_t bytes = versionBytes(content.model, info.shardVersions.size());
   if (holds_) PSD_RETURN_IF_ERROR(holds_());
   std::vector<std::string> paths;
   {

@@ -55,6 +55,7 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
     for (size_t i = 0; i < store_->shardCount(); i++) {
       Shard& shard = store_->shard(i);
       taken.step = std::min(taken.step, shard.version().value);
+      if (taken.moment != VersionMoment::live) taken.shardVersions.push_back(shard.version().value);
       PSD_RETURN_IF_ERROR(copyShard(shard, *lanes[shard.device()]));
     }
     for (const ShardLock::Guard& guard : locks) {

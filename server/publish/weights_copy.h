@@ -30,6 +30,8 @@ class WeightsCopy {
 
   struct Taken {
     uint64_t step = 0;  ///< number of updates that every shard contains
+    /// Updates of each shard; empty if they continued during the copy.
+    std::vector<uint64_t> shardVersions;
     VersionMoment moment = VersionMoment::live;
     double pauseSeconds = 0;  ///< longest time that an update waited for the copy
   };

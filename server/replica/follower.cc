@@ -239,7 +239,7 @@ Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
   disk_ = std::move(place.disk);
   standbyFiles_ = std::move(place.files);
   samples_.emplace(checkpoint.manifest, disk_ ? disk_->samples() : std::make_shared<GuardedSamples>());
-  replayer_ = std::make_unique<Replayer>(*place.store, std::nullopt, &*samples_);
+  replayer_ = std::make_unique<Replayer>(*place.store, ReplayEnd(), &*samples_);
   if (!disk_) return {};
   replayer_->lockWith(scope, disk_->groupLocks());
   PSD_RETURN_IF_ERROR(progress().status());  // it may have been discarded meanwhile

@@ -41,6 +41,14 @@ kj::Promise<void> AdminService::publish(PublishContext context) {
   });
 }
 
+kj::Promise<void> AdminService::rollBack(RollBackContext context) {
+  const uint64_t number = context.getParams().getNumber();
+  context.releaseParams();
+  return administration_.rollBack(number, callerText()).then([context](Result<VersionInfo> made) mutable {
+    wire::writeVersion(made, context.getResults());
+  });
+}
+
 kj::Promise<void> AdminService::newestCheckpoint(NewestCheckpointContext context) {
   context.releaseParams();
   return administration_.newestPart().then([context](Result<NewestPart> newest) mutable {

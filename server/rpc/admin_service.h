@@ -29,6 +29,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> arrive(ArriveContext context) override;
   kj::Promise<void> moveTerms(MoveTermsContext context) override;
   kj::Promise<void> publish(PublishContext context) override;
+  kj::Promise<void> rollBack(RollBackContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:

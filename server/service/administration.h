@@ -163,6 +163,24 @@ class Administration {
       return publisher_.load()->publish();
     });
   }
+  /// Rolls the model back to a published version; resolves with the version that this makes.
+  kj::Promise<Result<VersionInfo>> rollBack(uint64_t number, std::string by) {
+    return control_.run(
+        [this, number, by = std::move(by)](Coordinator& coordinator,
+                                           ParameterHost& host) -> kj::Promise<Result<VersionInfo>> {
+          const std::string what = "a rollback to version " + std::to_string(number);
+          coordinator.logOperatorRequest(what, by);
+          if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
+          return host.rollBack(number, [&coordinator] { return coordinator.departed(); })
+              .then([&coordinator, number](Result<VersionInfo> made) {
+                if (made.ok()) {
+                  coordinator.events().add("rollback", "to version " + std::to_string(number) +
+                                                           ", as version " + std::to_string(made->number));
+                }
+                return made;
+              });
+        });
+  }
   /// This daemon's roles as source and target of a move. Call before any request.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
     outgoing_ = outgoing;

@@ -97,25 +97,27 @@ class ParameterBlock {
   /// Sets the log of the block's updates. Must be called before the first push.
   void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
 
-  /// Restores the state of a checkpoint: the number of `applied` updates, the pushes and `stateSince`. Must
-  /// be called before any other thread uses the block.
-  void restore(Version applied, PushedRanges pushed, Version stateSince = {}) {
+  /// Restores the state of a checkpoint: the number of `applied` updates, the pushes, `stateSince` and the
+  /// oldest version whose gradients may be applied. Must be called before any other thread uses the block.
+  void restore(Version applied, PushedRanges pushed, Version stateSince = {}, Version oldestBasis = {}) {
     stateSince_ = stateSince;
+    oldestBasis_.store(oldestBasis.value, std::memory_order_release);
     begun_.store(applied.value, std::memory_order_relaxed);
     applied_.store(applied.value, std::memory_order_release);
     pushed_ = std::move(pushed);
     divided_ = pushed_.divided();
   }
-  /// Replaces the state that is served by a trainer's. The caller holds the lock exclusively, and no update
+  /// Replaces the state that is served. The caller holds the lock exclusively, and no update
   /// is in progress. From now on gradients of older versions are dropped.
   void replace(Version applied, Version stateSince) {
-    restore(applied, PushedRanges(range_.count, {}), stateSince);
-    oldestBasis_.store(applied.value, std::memory_order_release);
+    restore(applied, PushedRanges(range_.count, {}), stateSince, applied);
   }
   /// Whether a gradient computed from this version may be applied.
   bool acceptsBasis(Version basis) const {
     return basis.value >= oldestBasis_.load(std::memory_order_acquire);
   }
+  /// The version at the last replace(); 0: there was none.
+  Version oldestBasis() const { return {oldestBasis_.load(std::memory_order_acquire)}; }
   /// Whether the block contains an update, other than those that it had when it was last replaced.
   bool updated() const { return version().value != oldestBasis_.load(std::memory_order_acquire); }
   /// The pushes applied to the block, under a policy that applies under the lock. The lock must be held

@@ -114,6 +114,11 @@ void LiveCommands::addVersions(CLI::App& app) {
   versions_ =
       add(app, "versions", "Show the published versions of a running daemon, and who leases them", "5");
   versions_.app->add_flag("--json", json_, "One JSON document, for programs");
+  rollback_ =
+      add(app, "rollback", "Make the model that of a published version again, with its optimizer", "600");
+  rollback_.app->add_option("version", version_, "The version's number, as psd versions lists it")
+      ->required()
+      ->type_name("VERSION");
   followed_ = add(app, "follow", "Keep a file with the newest published version of a running daemon", "5");
   followed_.app->add_option("--into", into_, "The folder of model.safetensors, which is replaced atomically")
       ->required()
@@ -149,6 +154,12 @@ std::optional<Status> LiveCommands::run() const {
   if (*publish_.app) return calling(publish_, publishServer);
   if (*versions_.app) {
     return calling(versions_, [this](const DaemonCall& call) { return printVersions(call, json_); });
+  }
+  if (*rollback_.app) {
+    return calling(rollback_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const uint64_t number, parseInteger({"VERSION", version_}, 1, UINT64_MAX));
+      return rollBackServer(call, number);
+    });
   }
   if (*followed_.app) {
     return calling(followed_, [this](const DaemonCall& call) -> Status {

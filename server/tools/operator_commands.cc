@@ -187,6 +187,15 @@ Status publishServer(const DaemonCall& call) {
   return {};
 }
 
+Status rollBackServer(const DaemonCall& call, uint64_t number) {
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
+  PSD_ASSIGN_OR_RETURN(const VersionInfo info, rollBackTo(address, number, call.timeout, call.credentials));
+  std::printf("%s: the model is that of version %llu again, published as version %llu\n",
+              address.toString().c_str(), static_cast<unsigned long long>(number),
+              static_cast<unsigned long long>(info.number));
+  return {};
+}
+
 Status printVersions(const DaemonCall& call, bool json) {
   if (json) {
     PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));

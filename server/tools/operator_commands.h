@@ -38,6 +38,9 @@ Status checkpointServer(const DaemonCall& call);
 /// `psd publish`: the daemon publishes a version now. Prints its number.
 Status publishServer(const DaemonCall& call);
 
+/// `psd rollback`: the model becomes that of a published version. Prints the version that this makes.
+Status rollBackServer(const DaemonCall& call, uint64_t number);
+
 /// `psd versions`: the published versions and who leases them, as a table or as the status's JSON.
 Status printVersions(const DaemonCall& call, bool json);
 
