@@ -53,6 +53,13 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
           {"psd.crc32c", joined(checksums, " ", [](uint32_t checksum) { return crcText(checksum); })}};
 }
 
+VersionInfo longestVersion() {
+  return {.number = UINT64_MAX,
+          .step = UINT64_MAX,
+          .created = "2026-11-29T12:00:00Z",
+          .moment = VersionMoment::snapshot};
+}
+
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes) {
   VersionHeader header;
   header.dataBegin = sizeof(uint64_t) + text.size();
@@ -89,6 +96,7 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
       *number,  *history, *step, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
       fileBytes};
   header.checksums = *std::move(checksums);
+  header.map = printable(valueOf(kMapMetadata), 40);
   return header;
 }
 
