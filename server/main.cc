@@ -119,7 +119,7 @@ struct ServeFlags : ConfigFlags {
 /// The flags of `psd export`, `psd inspect` and `psd replay`.
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
-  std::string path, to, table;
+  std::string path, to, table, map;
   std::optional<std::string> until, published;
   std::vector<std::string> without, only;  ///< "rank=3"
   std::optional<std::string> blame;
@@ -142,10 +142,16 @@ struct FileFlags {
         ->add_option("--published", published,
                      "With --server: published version N instead of the current values; 0: the newest")
         ->type_name("N");
+    exporting
+        ->add_option("--map", map,
+                     "With --published: rename, slice and concatenate tensors as this JSON file says")
+        ->type_name("FILE");
     exporting->add_option("--table", table, "Keys and values of one embedding table instead of the tensors")
         ->type_name("NAME");
     inspecting
-        ->add_option("path", path, "A checkpoint, a folder of them, a log segment, or a safetensors file")
+        ->add_option("path", path,
+                     "A checkpoint, a folder of them, a log segment, a safetensors file, or one of psd "
+                     "follow --shared")
         ->required()
         ->type_name("PATH");
     inspecting->add_flag("--json", json, "One JSON document, for programs");
@@ -183,6 +189,7 @@ struct FileFlags {
           psd::ErrorCode::invalidArgument,
           std::string(what) + ": psd export CHECKPOINT --to FILE, or psd export --server ADDRESS FILE");
     };
+    if (!map.empty() && !published) return wrong("--map requires --published");
     if (!server.given()) {
       if (published) return wrong("--published requires --server");
       if (path.empty() || to.empty()) return wrong("a checkpoint and --to are needed");
@@ -195,7 +202,7 @@ struct FileFlags {
     if (!published) return psd::withAdvice(psd::exportServer(env, call, file), call);
     PSD_ASSIGN_OR_RETURN(const uint64_t number,
                          psd::parseInteger({"--published", *published}, 0, kVersionMax));
-    return psd::withAdvice(psd::exportVersion(env, call, number, file), call);
+    return psd::withAdvice(psd::exportVersion(env, call, number, map, file), call);
   }
   psd::Status replay(psd::Env& env) const {
     std::optional<uint64_t> last;

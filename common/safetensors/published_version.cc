@@ -72,6 +72,13 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
   return metadata;
 }
 
+VersionInfo longestVersion() {
+  return {.number = UINT64_MAX,
+          .step = UINT64_MAX,
+          .created = "2026-11-29T12:00:00Z",
+          .moment = VersionMoment::snapshot};
+}
+
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes) {
   VersionHeader header;
   header.dataBegin = sizeof(uint64_t) + text.size();
@@ -111,6 +118,7 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
   if (!shardVersions) return damaged("its psd.shard_versions are not numbers");
   header.info.shardVersions = *std::move(shardVersions);
   header.checksums = *std::move(checksums);
+  header.map = printable(valueOf(kMapMetadata), 40);
   return header;
 }
 

@@ -19,12 +19,19 @@ struct VersionHeader {
   VersionInfo info;                       ///< `bytes` is the size of the file
   std::vector<SafetensorsEntry> tensors;  ///< in the order of their data, without gaps
   std::vector<uint32_t> checksums;        ///< CRC-32C of each tensor's bytes
+  std::string map;                        ///< TensorMap::checksum(); empty: not mapped
   uint64_t dataBegin = 0;                 ///< place of the first tensor's bytes in the file
 };
 
 /// The metadata of a version's file whose bytes have these checksums, for SafetensorsHead.
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums);
+
+/// The key of that metadata, in a file whose tensors a map has made, for the map's checksum.
+inline constexpr const char* kMapMetadata = "psd.map";
+
+/// A version whose metadata is the longest, for the size of a header.
+VersionInfo longestVersion();
 
 /// Reads the header of a version's file of `fileBytes` bytes: `text` is the JSON after its length. The error
 /// says what is wrong, and does not name the file.

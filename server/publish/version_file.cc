@@ -28,11 +28,8 @@ std::string head(const VersionInfo& info, const ModelSpec& model, std::span<cons
 
 /// All versions of a model have a head of this size, so that their tensors lie at the same places.
 uint64_t headBytes(const ModelSpec& model, size_t shards) {
-  const VersionInfo longest{.number = UINT64_MAX,
-                            .step = UINT64_MAX,
-                            .created = "2026-11-29T12:00:00Z",
-                            .moment = VersionMoment::snapshot,
-                            .shardVersions = std::vector<uint64_t>(shards, UINT64_MAX)};
+  VersionInfo longest = longestVersion();
+  longest.shardVersions.assign(shards, UINT64_MAX);
   return head(longest, model, std::vector<uint32_t>(model.tensors.size())).size();
 }
 

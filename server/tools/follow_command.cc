@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -10,14 +11,14 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "server/client/version_client.h"
-#include "server/publish/version_file.h"
 #include "server/tools/hook.h"
+#include "server/tools/version_target.h"
 
 namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kPauseMin{100}, kPauseMax{5'000}, kPauseMaxDamaged{60'000};
-constexpr std::string_view kFileName = "model.safetensors";
+constexpr std::chrono::milliseconds kReadersBriefly{100}, kReadersWarned{2'000}, kReadersPoll{60'000};
 
 void printNow(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -40,27 +41,29 @@ bool mayPass(const Error& error) {
   }
 }
 
+/// The map of a file; nullopt: no file is named.
+Result<std::optional<TensorMap>> readMap(Env& env, const std::string& path) {
+  if (path.empty()) return std::optional<TensorMap>();
+  PSD_ASSIGN_OR_RETURN(TensorMap map, TensorMap::read(env, path));
+  return std::optional(std::move(map));
+}
+
 /// One run of `psd follow`.
 class Follow {
  public:
-  Follow(Env& env, const DaemonCall& call, const FollowOptions& options)
-      : env_(env), call_(call), options_(options), file_(options.into + "/" + std::string(kFileName)) {}
+  Follow(const DaemonCall& call, const FollowOptions& options, VersionTarget& target, const TensorMap* map)
+      : call_(call), options_(options), target_(target), map_(map) {}
 
   Status run() {
-    PSD_RETURN_IF_ERROR(env_.createFolder(options_.into));
-    const auto lock = env_.lock(options_.into + "/follow.lock");
-    if (!lock.ok() && lock.error().code == ErrorCode::unavailable) {
-      return {ErrorCode::unavailable, "'" + options_.into + "' is in use by another psd follow"};
-    }
-    if (!lock.ok()) return lock.error();
-    removeUnfinishedVersions(env_, options_.into, kFileName);
-    PSD_RETURN_IF_ERROR(lookAtFile());
+    lookAtFile();
     std::chrono::milliseconds pause = kPauseMin;
     std::string warned;
     for (;;) {
+      PSD_RETURN_IF_ERROR(awaitReaders());
       const uint64_t before = written_;
       const Status outcome = followOnce();
-      if (outcome.ok()) return hooked_;
+      if (options_.once && outcome.ok()) return hooked_;
+      if (outcome.ok()) continue;  // readers hold the place of the next version
       if (options_.once || !mayPass(outcome.error())) return outcome;
       if (written_ > before) {
         pause = kPauseMin;
@@ -76,17 +79,29 @@ class Follow {
 
  private:
   /// Verifies the version that is there. The hook may not have run for it.
-  Status lookAtFile() {
-    PSD_ASSIGN_OR_RETURN(const bool exists, env_.exists(file_));
-    if (!exists) return {};
-    const auto verified = verifyVersionFile(env_, file_);
-    if (!verified.ok()) {
-      warnNow(fmt::format("{}; it will be replaced", verified.message()));
-      return {};
+  void lookAtFile() {
+    const auto found = target_.verified();
+    if (!found.ok()) return warnNow(fmt::format("{}; it will be replaced", found.message()));
+    if (!found->has_value()) return;
+    const VersionHeader& header = **found;
+    const std::string map = map_ == nullptr ? "" : map_->checksum();
+    if (header.map != map) {
+      return warnNow(fmt::format("version {} in {} was written with {}; it will be replaced",
+                                 header.info.number, quotedPath(target_.file()),
+                                 header.map.empty() ? "no map" : "another map"));
     }
-    known_ = *verified;
-    printNow(fmt::format("version {} is in '{}'", known_.number, file_));
+    known_ = header.info;
+    printNow(fmt::format("version {} is in {}", known_.number, quotedPath(target_.file())));
     if (!options_.once) hook(known_);
+  }
+
+  /// Waits while readers hold the place of the next version, without a connection and a version.
+  Status awaitReaders() {
+    std::string why = target_.awaitReaders(options_.once ? call_.timeout : kReadersWarned);
+    if (why.empty()) return {};
+    if (options_.once) return {ErrorCode::overloaded, why};
+    warnNow(why);
+    while (!why.empty()) why = target_.awaitReaders(kReadersPoll);
     return {};
   }
 
@@ -113,20 +128,20 @@ class Follow {
       warnNow(fmt::format("the daemon was restored to an earlier state: its version {} replaces version {}",
                           info.number, known_.number));
     }
-    PSD_RETURN_IF_ERROR(env_.createFolder(options_.into));  // somebody may have removed it
-    PSD_RETURN_IF_ERROR(
-        writeFileAtomically(env_, file_, [&](WritableFile& file) { return file.append(version.bytes); }));
+    PSD_ASSIGN_OR_RETURN(const VersionImage image, versionImage(info, version.bytes, map_));
+    PSD_RETURN_IF_ERROR(target_.write(image));
     written_++;
-    printNow(fmt::format("version {}: {}, step {}, {}", info.number, bytesText(info.bytes), info.step,
+    known_ = info;
+    printNow(fmt::format("version {}: {}, step {}, {}", info.number, bytesText(image.info.bytes), info.step,
                          momentName(info.moment)));
     hook(info);
-    return !options_.once;
+    return !options_.once && target_.awaitReaders(kReadersBriefly).empty();
   }
 
   void hook(const VersionInfo& info) {
     if (options_.hook.empty()) return;
     const Status ran = runHook(options_.hook,
-                               {{"PSD_FILE", file_},
+                               {{"PSD_FILE", target_.file()},
                                 {"PSD_VERSION", std::to_string(info.number)},
                                 {"PSD_HISTORY", fmt::format("{:016x}", info.history)},
                                 {"PSD_STEP", std::to_string(info.step)}},
@@ -135,10 +150,10 @@ class Follow {
     if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));
   }
 
-  Env& env_;
   const DaemonCall& call_;
   const FollowOptions& options_;
-  const std::string file_;
+  VersionTarget& target_;
+  const TensorMap* const map_;
   VersionInfo known_;
   uint64_t written_ = 0;
   Status hooked_;  // outcome of the hook, with `once`
@@ -147,22 +162,33 @@ class Follow {
 }  // namespace
 
 Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
-  return Follow(env, call, options).run();
+  if (options.into.empty() == options.shared.empty()) {
+    return {ErrorCode::invalidArgument, "one of --into FOLDER and --shared FILE is needed"};
+  }
+  PSD_ASSIGN_OR_RETURN(const std::optional<TensorMap> map, readMap(env, options.map));
+  PSD_ASSIGN_OR_RETURN(
+      const std::unique_ptr<VersionTarget> target,
+      options.into.empty() ? openSharedTarget(env, options.shared) : openFolderTarget(env, options.into));
+  return Follow(call, options, *target, map ? &*map : nullptr).run();
 }
 
-Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& to) {
+Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& mapFile,
+                     const std::string& to) {
+  PSD_ASSIGN_OR_RETURN(const std::optional<TensorMap> map, readMap(env, mapFile));
   PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
   Status written;  // an error on this side, not of the daemon
-  const Status pulled =
-      pullVersion(address, number, call.timeout, call.credentials, [&](const PulledVersion& version) {
-        written =
-            writeFileAtomically(env, to, [&](WritableFile& file) { return file.append(version.bytes); });
-        if (written.ok()) {
-          printNow(fmt::format("wrote version {} of {} to '{}'", version.info.number,
-                               joined(call.servers, ","), to));
-        }
-        return written;
-      });
+  const auto write = [&](const PulledVersion& version) -> Status {
+    PSD_ASSIGN_OR_RETURN(const VersionImage image,
+                         versionImage(version.info, version.bytes, map ? &*map : nullptr));
+    PSD_RETURN_IF_ERROR(writeFileAtomically(env, to, [&](WritableFile& file) {
+      return image.passTo([&](std::span<const std::byte> bytes) { return file.append(bytes); });
+    }));
+    printNow(
+        fmt::format("wrote version {} of {} to '{}'", version.info.number, joined(call.servers, ","), to));
+    return {};
+  };
+  const Status pulled = pullVersion(address, number, call.timeout, call.credentials,
+                                    [&](const PulledVersion& version) { return written = write(version); });
   return written.ok() ? pulled : written;
 }
 

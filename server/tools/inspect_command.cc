@@ -1,5 +1,6 @@
 #include "server/tools/inspect_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -13,6 +14,7 @@
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/replay.h"
 #include "server/checkpoint/whole.h"
+#include "server/publish/shared_version_file.h"
 #include "server/tools/saved_files.h"
 
 namespace psd {
@@ -184,6 +186,38 @@ Status inspectTensors(Env& env, const std::string& path, Findings& out) {
   return {};
 }
 
+/// Of `psd follow --shared`; returns whether the file is one.
+Result<bool> inspectShared(Env& env, const std::string& path, Findings& out) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
+  std::vector<std::byte> start(std::min<uint64_t>(file->size(), 8));
+  PSD_RETURN_IF_ERROR(file->read(0, start));
+  if (!isSharedVersionFile(start)) return false;
+  PSD_ASSIGN_OR_RETURN(const std::optional<VersionHeader> shared, readSharedVersion(env, path));
+  out.json = {{"kind", "shared_versions"}, {"version", nullptr}};
+  out.text += "shared-memory file of psd follow\n";
+  if (!shared) {
+    out.text += "no version yet\n";
+    return true;
+  }
+  const VersionInfo& info = shared->info;
+  out.json.update(Json{{"version", info.number},
+                       {"history", fmt::format("{:016x}", info.history)},
+                       {"step", info.step},
+                       {"created", info.created},
+                       {"moment", momentName(info.moment)},
+                       {"bytes", info.bytes},
+                       {"map", nullptr},
+                       {"tensors", Json::array()}});
+  if (!shared->map.empty()) out.json["map"] = shared->map;
+  out.text += fmt::format("version {} of {}, history {:016x}, step {}, {}, all checksums valid\n",
+                          info.number, info.created, info.history, info.step, momentName(info.moment));
+  for (const SafetensorsEntry& tensor : shared->tensors) {
+    out.json["tensors"].push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
+    out.text += "  " + tensor.toString() + "\n";
+  }
+  return true;
+}
+
 Status inspectDeparted(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const std::optional<Departed> departed, readDeparted(env, path));
   if (!departed) return {};
@@ -294,7 +328,8 @@ Status inspectAnything(Env& env, const std::string& path, Findings& out) {
   if (name == kManifestName) return inspectCheckpoint(env, folderOf(path), out);
   if (name == kDepartedName) return inspectDeparted(env, folderOf(path), out);
   if (segmentOf(name)) return inspectSegment(env, path, out);
-  return inspectTensors(env, path, out);
+  PSD_ASSIGN_OR_RETURN(const bool shared, inspectShared(env, path, out));
+  return shared ? Status() : inspectTensors(env, path, out);
 }
 
 }  // namespace

@@ -121,8 +121,13 @@ void LiveCommands::addVersions(CLI::App& app) {
       ->type_name("VERSION");
   followed_ = add(app, "follow", "Keep a file with the newest published version of a running daemon", "5");
   followed_.app->add_option("--into", into_, "The folder of model.safetensors, which is replaced atomically")
-      ->required()
       ->type_name("FOLDER");
+  followed_.app
+      ->add_option("--shared", shared_,
+                   "Instead of --into: the shared-memory file, as in /dev/shm/model, for psd.SharedVersions")
+      ->type_name("FILE");
+  followed_.app->add_option("--map", map_, "Rename, slice and concatenate tensors as this JSON file says")
+      ->type_name("FILE");
   followed_.app
       ->add_option("--exec", hook_,
                    "Run COMMAND with /bin/sh at the start and after each version; PSD_FILE, PSD_VERSION, "
@@ -167,7 +172,7 @@ std::optional<Status> LiveCommands::run() const {
                            parseSeconds({"--exec-timeout", hookSeconds_}, kLiveTimeoutSecondsMax));
       const auto timeout =
           std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-      return psd::follow(*makePosixEnv(), call, {into_, hook_, timeout, once_});
+      return psd::follow(*makePosixEnv(), call, {into_, shared_, map_, hook_, timeout, once_});
     });
   }
   if (*set_.app) {

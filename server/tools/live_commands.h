@@ -54,8 +54,8 @@ class LiveCommands {
 
   Command top_, checkpoint_, publish_, versions_, rollback_, followed_, remove_, set_, events_, switch_,
       recover_, move_;
-  std::string rank_, version_, assignment_, count_ = "0", sort_ = "rank", patience_ = "30", into_, hook_,
-                                            hookSeconds_ = "60";
+  std::string rank_, version_, assignment_, count_ = "0", sort_ = "rank", patience_ = "30", into_, shared_,
+                                            map_, hook_, hookSeconds_ = "60";
   std::vector<std::string> to_;
   bool follow_ = false, json_ = false, here_ = false, once_ = false;
 };

@@ -10,6 +10,7 @@ import struct
 import subprocess
 
 from processes import PSD, WAIT_S, ProcessTest, main, until
+from safetensors_file import safetensors
 
 
 def read_header(path):
@@ -112,6 +113,27 @@ class FileTest(FollowTest):
         self.follow(daemon)
         self.until_has(1)
         self.assert_fails(self.follow(daemon), "is in use by another psd follow")
+
+    def test_a_map_of_tensors(self):
+        daemon = self.publishing()
+        self.assert_ends(self.train(daemon.address, steps=1))
+        self.publish(daemon)
+        self.assert_ends(self.follow(daemon, "--once"))
+        whole = safetensors(self.file)
+        first, *others = whole
+        names = self.write("names.json", json.dumps({"tensors": {"twice": [first, first]}}))
+        again = self.follow(daemon, "--map", names)
+        until("it has the mapped version", lambda: "psd.map" in read_header(self.file)["__metadata__"])
+        self.assertIn("was written with no map; it will be replaced", again.err)
+        again.kill()
+        mapped = safetensors(self.file)
+        self.assertEqual(mapped, {"twice": ([2 * whole[first][0][0], *whole[first][0][1:]], 2 * whole[first][1]), **{name: whole[name] for name in others}})
+        self.assertEqual({key: value for key, value in read_header(self.file)["__metadata__"].items() if key not in ("psd.map", "psd.crc32c")},
+                         {key: value for key, value in read_header(self.saved(1))["__metadata__"].items() if key != "psd.crc32c"})
+        again = self.follow(daemon, "--map", names)
+        until("it knows its file", lambda: "version 1 is in" in again.out)
+        self.assert_ends(self.start_psd("export", "--server", daemon.address, "--published", 1, "--map", names, "out.safetensors"))
+        self.assertEqual((self.folder / "out.safetensors").read_bytes(), self.file.read_bytes())
 
     def test_a_damaged_version_is_not_written(self):
         daemon = self.publishing()

@@ -218,7 +218,7 @@ class Reading(FollowerTest):
     def test_dtypes(self):
         model = psd.Model("mixed", {"full": (3, 7), "brain": (5,), "half": (2, 3)}, dtypes={"brain": "bf16", "half": "f16"})
         values = {"full": np.arange(21, dtype=np.float32).reshape(3, 7), "brain": np.arange(5), "half": np.arange(6).reshape(2, 3)}
-        bits = {"f32": np.float32, "f16": np.float16, "bf16": psd.follower._dtypes._numpy_bfloat16()}
+        bits = {"f32": np.float32, "f16": np.float16, "bf16": psd._dtypes._numpy_bfloat16()}
         for dtype in ("model", "f32", "bf16", "f16"):
             with self.subTest(dtype):
                 daemon = self.publishing(folder=None, publish={"as": dtype})

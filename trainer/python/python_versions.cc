@@ -127,6 +127,14 @@ void PythonVersionReader::close() {
 
 void bindVersions(nb::module_& m) {
   nb::class_<PublishedVersion>(m, "PublishedVersion", "A version of the model that a daemon has published.")
+      .def(
+          "__init__",
+          [](PublishedVersion* at, uint64_t number, uint64_t step, std::string created,
+             const std::string& moment, uint64_t bytes, uint64_t history) {
+            new (at) PublishedVersion{number, history, step, std::move(created), momentNamed(moment), bytes};
+          },
+          nb::kw_only(), nb::arg("number"), nb::arg("step"), nb::arg("created"), nb::arg("moment"),
+          nb::arg("bytes"), nb::arg("history"))
       .def_ro("number", &PublishedVersion::number, "Rises with every version, also across restarts.")
       .def_ro("step", &PublishedVersion::step, "Number of updates that every part of it contains.")
       .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")

@@ -1,5 +1,5 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX.
-psd.Follower reads the versions that it publishes."""
+psd.Follower and psd.SharedVersions read the versions that it publishes."""
 
 __distribution__ = "psd-server"  # identifies this package; see _install.py
 
@@ -30,10 +30,11 @@ from .errors import (
     WorldSizeMismatch,
 )
 from .follower import Follower
+from .shared_versions import SharedVersions
 
 __all__ = [
     "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Follower", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
     "PendingPull", "PendingPush", "ProtocolMismatch", "PublishedVersion", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
-    "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
+    "SharedVersions", "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
 ]

@@ -8,26 +8,17 @@ from . import _install  # noqa: F401, before all else
 
 import atexit
 import contextlib
-import dataclasses
 import inspect
-import math
 import os
-import threading
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-import numpy as np
-
-from . import _arguments, _dtypes, _pending, _psd
+from . import _arguments, _psd
+from ._versions import Held, VersionHolder
 from .client import _log_event
-from .errors import DeadlineExceeded, Error, InvalidArgument, ModelMismatch
+from .errors import Error, InvalidArgument, ModelMismatch
 
-if TYPE_CHECKING:
-    import torch
-
-_PIECE = 1.0  # seconds of a wait of next(), after which it notices that it was cancelled
 _LEASE_MAX = 600  # seconds
 _Answer = TypeVar("_Answer")
 _open: weakref.WeakSet[_psd.VersionReader] = weakref.WeakSet()
@@ -40,46 +31,7 @@ def _close_all() -> None:
         reader.close()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Awaited:
-    """A call that asyncio awaits on a thread of its own."""
-    wait: Callable[[], int]
-
-    def __await__(self) -> Generator[Any, None, int]:
-        return _pending.awaited(self.wait)
-
-
-class _Held:
-    """A version in memory. Immutable, except for arrays of PyTorch, which has no read-only ones."""
-
-    def __init__(self, fetched: _psd.FetchedVersion):
-        self.info = fetched.info
-        self._tensors = fetched.tensors
-        self._writable = fetched.file
-        self._file = np.frombuffer(self._writable.data.toreadonly(), np.uint8)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        arrays = {}
-        for name, dtype, shape, begin, end in self._tensors:
-            array = _dtypes.view(self._file[begin:end], dtype).reshape(shape)
-            if not array.flags.aligned:  # the tensor before it has an odd number of 16-bit elements
-                array = array.copy()
-                array.setflags(write=False)
-            arrays[name] = array
-        return arrays
-
-    def torch_tensors(self) -> dict[str, torch.Tensor]:
-        import torch
-        tensors = {}
-        for name, dtype, shape, begin, end in self._tensors:
-            part = self._writable[begin:end]
-            if part.ctypes.data % _dtypes.BYTES[dtype]:
-                part = part.copy()
-            tensors[name] = _dtypes.view(torch.from_numpy(part), dtype).reshape(shape)
-        return tensors
-
-
-class Follower:
+class Follower(VersionHolder):
     """Reads the versions that a daemon publishes (docs/guides/published_versions.md), for a program that serves or
     evaluates a model while it is trained. It holds one version in memory, the newest that wait() has read, whole and with
     verified checksums. It needs role reader. When the connection breaks or the daemon restarts, the call in progress
@@ -109,6 +61,7 @@ class Follower:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
+        super().__init__()
         number, text = _arguments.number, _arguments.text
         self._reader = _psd.VersionReader(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                           number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
@@ -118,10 +71,6 @@ class Follower:
                                                                  for path in (token_file, tls_ca, tls_cert, tls_key))))
         _open.add(self._reader)
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
-        self._waiting = threading.Lock()  # held within wait()
-        self._held: _Held | None = None
-        # Numbers of the version held, and of the one that wait() returned last; 0: none of the daemon's history.
-        self._seen = self._returned = 0
 
     def wait(self, at_least: int | None = None, timeout: float | None = None) -> int:
         """Waits until a version newer than the one that the previous call returned exists, or one with the number `at_least`
@@ -129,71 +78,14 @@ class Follower:
         already. DeadlineExceeded, a TimeoutError, after `timeout` seconds; None: the wait is unlimited, and fails
         (Unavailable) when no daemon answers for `retry_timeout`. The time does not limit the transfer of a version that
         exists."""
-        self._returned = self._obtain(at_least, timeout)
-        return self._returned
+        return super().wait(at_least, timeout)
 
-    async def next(self, at_least: int | None = None, timeout: float | None = None) -> int:
-        """wait() for asyncio, on a thread of its own. After a cancellation the next call gets the version that this one
-        would have returned; the thread ends within a second."""
-        cancelled = threading.Event()
-        until = _deadline(timeout)
-
-        def obtain() -> int:
-            while True:
-                left = until - time.monotonic()
-                try:
-                    return self._obtain(at_least, min(_PIECE, max(0.0, left)), cancelled)
-                except DeadlineExceeded:
-                    if cancelled.is_set() or left <= _PIECE:
-                        raise
-
-        try:
-            self._returned = await _Awaited(obtain)
-        finally:
-            cancelled.set()
-        return self._returned
-
-    def _obtain(self, at_least: int | None, timeout: float | None, cancelled: threading.Event | None = None) -> int:
-        """Reads a version as wait() does, but does not count as its return."""
-        least = None if at_least is None else _arguments.integer("at_least", at_least)
-        until = _deadline(timeout)
-        if not self._waiting.acquire(timeout=-1 if timeout is None else max(0.0, until - time.monotonic())):
-            raise DeadlineExceeded(f"another thread of this follower waited longer than {timeout} seconds for a version", True)
-        try:
-            least = self._returned + 1 if least is None else least
-            if 0 < self._seen >= least:
-                return self._seen
-            newest = self._call(self._reader.wait_for, least, None if timeout is None else max(0.0, until - time.monotonic()))
-            if newest.number != self._seen:
-                # The newest at this moment: `newest` may have been removed.
-                held = _Held(self._call(self._reader.fetch, 0))
-                if cancelled is not None and cancelled.is_set():
-                    raise DeadlineExceeded("the wait was cancelled", True)
-                self._held, self._seen = held, held.info.number
-            return self._seen
-        finally:
-            self._waiting.release()
-
-    @property
-    def version(self) -> int | None:
-        """The number of the version held; None before the first wait()."""
-        return None if self._held is None else self._held.info.number
-
-    @property
-    def info(self) -> _psd.PublishedVersion | None:
-        """The version held: its number, step, created, moment, bytes and history; None before the first wait()."""
-        return None if self._held is None else self._held.info
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        """The tensors of the version held, by name: read-only views of its bytes, without a copy. They stay valid and
-        unchanged after later calls, also after close(). Those of bfloat16 have the dtype of the package ml_dtypes if it is
-        installed, otherwise uint16 with the same bits."""
-        return self._holds("tensors()").arrays()
-
-    def torch_tensors(self) -> dict[str, torch.Tensor]:
-        """tensors() as PyTorch's, also without a copy. PyTorch has no read-only tensors: do not write to them, since they
-        share memory with those of tensors(); model.load_state_dict() copies them."""
-        return self._holds("torch_tensors()").torch_tensors()
+    def _read(self, least: int, timeout: float | None) -> Held | None:
+        newest = self._call(self._reader.wait_for, least, timeout)
+        if newest.number == self._seen:
+            return None
+        fetched = self._call(self._reader.fetch, 0)  # the newest at this moment: `newest` may have been removed
+        return Held(fetched.info, fetched.tensors, fetched.file)
 
     def versions(self) -> list[_psd.PublishedVersion]:
         """The versions that exist at the daemon, ascending."""
@@ -226,11 +118,6 @@ class Follower:
             self._seen = self._returned = 0
             raise
 
-    def _holds(self, what: str) -> _Held:
-        if self._held is None:
-            raise InvalidArgument(f"{what} before the first version: call wait() first, which reads one")
-        return self._held
-
     def __enter__(self) -> Follower:
         return self
 
@@ -238,20 +125,10 @@ class Follower:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<psd.Follower of {self._servers}, {'no version yet' if self._held is None else f'version {self._held.info.number}'}>"
+        return f"<psd.Follower of {self._servers}, {self._shown}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a psd.Follower cannot be pickled: it is a connection; make one in each process")
 
 
 _OPTIONS = tuple(inspect.signature(Follower.__init__).parameters)[1:]
-
-
-def _deadline(timeout: Any) -> float:
-    """When a wait of `timeout` seconds ends."""
-    if timeout is None:
-        return math.inf
-    seconds = _arguments.number("timeout", timeout)
-    if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise InvalidArgument(f"timeout is {seconds:g}; expected a number of seconds from 0 on, or None: without a limit")
-    return time.monotonic() + seconds
