@@ -26,6 +26,10 @@ struct VersionHeader {
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums);
 
+/// The JSON of the header of a version's file, which follows its length. The error says what is wrong, and
+/// does not name the file.
+Result<std::string_view> versionHeaderText(std::span<const std::byte> file);
+
 /// Reads the header of a version's file of `fileBytes` bytes: `text` is the JSON after its length. The error
 /// says what is wrong, and does not name the file.
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes);

@@ -7,11 +7,11 @@
 namespace psd::fuzz {
 
 extern const FuzzTarget kConfigTarget, kMessagesTarget, kCodecTarget, kCheckpointTarget, kLogTarget,
-    kSafetensorsTarget, kIdxTarget, kColumnsTarget, kStatusTarget, kPlanTarget, kEtcdTarget;
+    kSafetensorsTarget, kIdxTarget, kColumnsTarget, kStatusTarget, kPlanTarget, kEtcdTarget, kPatchTarget;
 
 /// Every reader that is fuzzed. To add one, add its file, and a line here and in CMakeLists.txt.
 inline const std::array kFuzzTargets = {
-    &kConfigTarget, &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget, &kSafetensorsTarget,
-    &kIdxTarget,    &kColumnsTarget,  &kStatusTarget, &kPlanTarget,       &kEtcdTarget};
+    &kConfigTarget, &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget,  &kSafetensorsTarget,
+    &kIdxTarget,    &kColumnsTarget,  &kStatusTarget, &kPlanTarget,       &kEtcdTarget, &kPatchTarget};
 
 }  // namespace psd::fuzz
