@@ -26,16 +26,32 @@ PSD_BEST_INSTRUCTIONS inline ContentSum mix(uint64_t key, uint64_t word) {
   return {x, y};
 }
 
+/// The memory after a piece is fetched while the piece is summed.
+constexpr uint64_t kLine = 64, kPiece = 1024 / sizeof(uint64_t), kAhead = 2048;
+
 ContentSum sumOfWords(const std::byte* bytes, uint64_t begin, uint64_t count) {
   return withBestInstructions([=]() PSD_BEST_INSTRUCTIONS {
     uint64_t first = 0, second = 0, key = keyOf(begin);
-    for (uint64_t i = 0; i < count; ++i, key += kSplitMixStep) {
-      uint64_t word;
-      std::memcpy(&word, bytes + i * sizeof word, sizeof word);
-      const ContentSum mixed = mix(key, word);
-      first += mixed.first;
-      second += mixed.second;
+    const auto sum = [&](uint64_t from, uint64_t words) PSD_BEST_INSTRUCTIONS {
+      uint64_t one = 0, other = 0;
+      for (uint64_t i = from; i < from + words; ++i, key += kSplitMixStep) {
+        uint64_t word;
+        std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+        const ContentSum mixed = mix(key, word);
+        one += mixed.first;
+        other += mixed.second;
+      }
+      first += one;
+      second += other;
+    };
+    uint64_t at = 0;
+    for (; at + kPiece <= count; at += kPiece) {
+      for (uint64_t line = 0; line < kPiece * sizeof(uint64_t); line += kLine) {
+        __builtin_prefetch(bytes + at * sizeof(uint64_t) + kAhead + line);
+      }
+      sum(at, kPiece);
     }
+    sum(at, count - at);
     return ContentSum{first, second};
   });
 }
