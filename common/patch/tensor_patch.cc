@@ -17,6 +17,8 @@ constexpr size_t kAhead = 64;
 
 Error damaged(const char* why) { return {ErrorCode::io, why}; }
 
+Error noBlocks() { return damaged("a changed tensor has no patch"); }
+
 Status checkShape(const PatchedTensor& tensor) {
   if (tensor.bytes % tensor.elementBytes == 0) return {};
   return damaged("changes of elements in a tensor that is no whole number of elements");
@@ -153,6 +155,7 @@ class UnfoldedBlock {
 Status mergeOverwrites(const TensorPatch& first, const TensorPatch& second, const PatchedTensor& tensor,
                        std::vector<std::byte>& out) {
   PSD_RETURN_IF_ERROR(checkShape(tensor));
+  if (first.bytes.empty() || second.bytes.empty()) return noBlocks();
   const uint64_t elements = tensor.bytes / tensor.elementBytes;
   PatchBlockReader left(first.bytes, elements, tensor.elementBytes),
       right(second.bytes, elements, tensor.elementBytes);
@@ -222,7 +225,7 @@ Status checkTensorPatch(const TensorPatch& patch, const PatchedTensor& tensor) {
     default: return damaged("a tensor has an unknown kind of patch");
   }
   PSD_RETURN_IF_ERROR(checkShape(tensor));
-  if (patch.bytes.empty()) return damaged("a changed tensor has no patch");
+  if (patch.bytes.empty()) return noBlocks();
   PatchBlockReader blocks(patch.bytes, tensor.bytes / tensor.elementBytes, tensor.elementBytes);
   while (true) {
     PSD_ASSIGN_OR_RETURN(const PatchBlock* const block, blocks.next());
@@ -240,6 +243,7 @@ Status applyTensorPatch(const TensorPatch& patch, uint32_t elementBytes, std::sp
     return {};
   }
   PSD_RETURN_IF_ERROR(checkShape({tensor.size(), elementBytes}));
+  if (patch.bytes.empty()) return noBlocks();
   PatchBlockReader blocks(patch.bytes, tensor.size() / elementBytes, elementBytes);
   ContentSumChanges changes;
   while (true) {
@@ -253,23 +257,21 @@ Status applyTensorPatch(const TensorPatch& patch, uint32_t elementBytes, std::sp
 
 Result<PatchKind> mergeTensorPatches(const TensorPatch& first, const TensorPatch& second,
                                      const PatchedTensor& tensor, std::vector<std::byte>& out) {
+  if (first.kind == PatchKind::overwrite && second.kind == PatchKind::overwrite) {
+    PSD_RETURN_IF_ERROR(mergeOverwrites(first, second, tensor, out));
+    return PatchKind::overwrite;
+  }
   PSD_RETURN_IF_ERROR(checkTensorPatch(first, tensor));
   PSD_RETURN_IF_ERROR(checkTensorPatch(second, tensor));
   const bool takesSecond = first.kind == PatchKind::same || second.kind == PatchKind::whole;
-  if (takesSecond || second.kind == PatchKind::same) {
-    const TensorPatch& one = takesSecond ? second : first;
-    out.insert(out.end(), one.bytes.begin(), one.bytes.end());
-    return one.kind;
-  }
+  const TensorPatch& one = takesSecond ? second : first;
   const size_t begin = out.size();
-  if (first.kind == PatchKind::whole) {
-    out.insert(out.end(), first.bytes.begin(), first.bytes.end());
-    ContentSum unused;
-    PSD_RETURN_IF_ERROR(applyTensorPatch(second, tensor.elementBytes, std::span(out).subspan(begin), unused));
-    return PatchKind::whole;
-  }
-  PSD_RETURN_IF_ERROR(mergeOverwrites(first, second, tensor, out));
-  return PatchKind::overwrite;
+  out.insert(out.end(), one.bytes.begin(), one.bytes.end());
+  if (takesSecond || second.kind == PatchKind::same) return one.kind;
+  // Changes of a tensor that travels whole.
+  ContentSum unused;
+  PSD_RETURN_IF_ERROR(applyTensorPatch(second, tensor.elementBytes, std::span(out).subspan(begin), unused));
+  return PatchKind::whole;
 }
 
 }  // namespace psd

@@ -22,8 +22,10 @@ using Bytes = std::vector<std::byte>;
 std::vector<VersionTensor> someTensors(Random& random) {
   return {{"embedding", "BF16", randomBytes(2 * 70'001, random)},  // an odd number of elements: the next are
                                                                    // unaligned
-          {"weight", "F32", randomBytes(4 * 999, random)},        {"empty", "F16", {}},
-          {"double", "F64", randomBytes(8 * 33, random)},         {"flags", "BOOL", randomBytes(13, random)},
+          {"weight", "F32", randomBytes(4 * 999, random)},
+          {"empty", "F16", {}},
+          {"double", "F64", randomBytes(8 * 33, random)},
+          {"flags", "BOOL", randomBytes(13, random)},
           {"small", "F8_E4M3", randomBytes(501, random)}};
 }
 
