@@ -7,7 +7,7 @@ import bench_programs
 from bench_executor import Executor
 from bench_group import MIB, SIZE, Group
 from bench_learners import Learners
-from bench_loops import Aggregators, Kernels, Optimizers
+from bench_loops import Aggregators, Kernels, Optimizers, Publish
 from bench_models import TableModels
 from bench_network import Network
 from bench_python import Python
@@ -392,4 +392,4 @@ Two processes take turns at a GPU, about 0.3 ms a slice: use larger slices, fewe
 
 
 GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network, Learners,
-          Sweep, Devices, Optimizers, Kernels, Aggregators)
+          Sweep, Devices, Optimizers, Kernels, Aggregators, Publish)

@@ -1,8 +1,8 @@
-"""The groups of scripts/bench without a daemon: the optimizers' and aggregators' loops on the CPU, and kernels on a
-GPU."""
+"""The groups of scripts/bench without a daemon: the optimizers' and aggregators' loops on the CPU, patches between
+versions, and kernels on a GPU."""
 
 from bench_group import MIB, SIZE, Group
-from bench_report import Row, gigabytes, millions
+from bench_report import Row, gigabytes, mebibytes, millions
 
 
 class Optimizers(Group):
@@ -71,3 +71,39 @@ weights written once. *triad*: STREAM's."""
     def rows(self, medians):
         return [Row.at_least(name, value, "triad", medians["triad"], None, gigabytes)
                 for name, value in medians.items() if name != "triad"]
+
+
+class Publish(Group):
+    name = "publish"
+    title = "Patches between published versions"
+    text = """`psd-bench-patches`: one thread, in process, a tensor of 256 MiB in bf16 of which random elements change. *entropy*: of the positions, and 16
+bits for each value. Rates are in bytes of the tensor, of both tensors for *compare* and *make*. *read*: a loop that sums the words of the same
+buffers."""
+    rates = ("read both", "read", "compare", "make", "sum", "verify", "apply", "merge")
+    densities = (0.003, 0.01, 0.03, 0.08)
+
+    def measurements(self):
+        work = {name: lambda n=name: self.figure(n, n.replace(" ", "_") + "_bytes_per_s") for name in self.rates}
+        for density in self.densities:
+            for what in ("bytes", "entropy_bytes"):
+                work[f"{what} {density}"] = lambda d=density, w=what: next(
+                    each[w] for each in self.report["sizes"] if each["density"] == d)
+        return work
+
+    def figure(self, name, key):
+        """The first figure of a round runs the program."""
+        if name == self.rates[0]:
+            self.report = self.programs.patches()
+        return self.report[key]
+
+    def rows(self, medians):
+        rows = [Row.at_most(f"size, {density * 100:g} % changed", medians[f"bytes {density}"], "entropy",
+                            medians[f"entropy_bytes {density}"], 1.1, mebibytes) for density in self.densities]
+        return [*rows,
+                Row.at_least("compare", medians["compare"], "read both", medians["read both"], 0.5, gigabytes),
+                Row.at_least("make, 1 % changed", medians["make"], "read both", medians["read both"], None, gigabytes),
+                Row.at_least("sum of content", medians["sum"], "read", medians["read"], 0.5, gigabytes),
+                Row.floor("apply, 1 % changed", medians["apply"], 20e9, gigabytes),
+                Row.at_least("apply, 1 % changed", medians["apply"], "read", medians["read"], None, gigabytes),
+                Row.at_least("verify, 1 % changed", medians["verify"], "apply", medians["apply"], None, gigabytes),
+                Row.at_least("merge two, 1 % changed in each", medians["merge"], "apply", medians["apply"], None, gigabytes)]

@@ -69,6 +69,10 @@ class Programs:
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
         return self.run([self.folder / "psd-bench-rows", "--measure", measure, *options], PROGRAM_S)
 
+    def patches(self):
+        """A run of psd-bench-patches."""
+        return self.run([self.folder / "psd-bench-patches", "--seconds", self.seconds], 10 * self.seconds)
+
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)

@@ -122,13 +122,17 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
   return header;
 }
 
-Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history) {
+Result<std::string_view> versionHeaderText(std::span<const std::byte> file) {
   uint64_t headerBytes = 0;
   if (file.size() < sizeof headerBytes) return damaged("it is shorter than 8 bytes");
   std::memcpy(&headerBytes, file.data(), sizeof headerBytes);
   if (headerBytes > file.size() - sizeof headerBytes)
     return damaged("its header length does not fit its size");
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
+  return std::string_view(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
+}
+
+Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history) {
+  PSD_ASSIGN_OR_RETURN(const std::string_view text, versionHeaderText(file));
   PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
   if (header.info.number != number) {
     return damaged(fmt::format("it says that it is version {}", header.info.number));

@@ -33,6 +33,10 @@ inline constexpr const char* kMapMetadata = "psd.map";
 /// A version whose metadata is the longest, for the size of a header.
 VersionInfo longestVersion();
 
+/// The JSON of the header of a version's file, which follows its length. The error says what is wrong, and
+/// does not name the file.
+Result<std::string_view> versionHeaderText(std::span<const std::byte> file);
+
 /// Reads the header of a version's file of `fileBytes` bytes: `text` is the JSON after its length. The error
 /// says what is wrong, and does not name the file.
 Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileBytes);

@@ -54,7 +54,9 @@ Result<VersionImage> versionImage(const VersionInfo& info, std::span<const std::
     }));
     checksums.push_back(checksum);
   }
-  const size_t headBytes = mappedHead(longestVersion(), mapped->tensors, checksums, map->checksum()).size();
+  VersionInfo longest = longestVersion();
+  longest.shardVersions.assign(header.info.shardVersions.size(), UINT64_MAX);
+  const size_t headBytes = mappedHead(longest, mapped->tensors, checksums, map->checksum()).size();
   mapped->head = mappedHead(header.info, mapped->tensors, checksums, map->checksum(), headBytes);
   VersionImage image{header.info, {}};
   image.info.bytes = mapped->head.size() + (mapped->tensors.empty() ? 0 : mapped->tensors.back().entry.end);
