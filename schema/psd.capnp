@@ -27,6 +27,7 @@ using import "session.capnp".SamplesResult;
 using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
+using import "versions.capnp".PatchResult;
 using import "versions.capnp".VersionBytesResult;
 using import "versions.capnp".VersionResult;
 using import "versions.capnp".VersionsResult;
@@ -172,6 +173,13 @@ interface Reading {
   readVersion @11 (number :UInt64, offset :UInt64, count :UInt32) -> VersionBytesResult;
   # Bytes of a version's file from `offset` on: `count` of them, or limits.slice_bytes if that is fewer. badSlice: beyond
   # its end, or `count` is 0. Without a lease the version may be removed between two calls.
+
+  patch @12 (history :UInt64, from :UInt64, to :UInt64) -> PatchResult;
+  # The size of the patch that leads from version `from` of that history to version `to` (docs/reference/protocol.md). 0:
+  # there is none, so the version is to be read whole. notReady: version `to` does not exist.
+
+  readPatch @13 (history :UInt64, from :UInt64, to :UInt64, offset :UInt64, count :UInt32) -> VersionBytesResult;
+  # Bytes of that patch, as of readVersion. notReady: there is none any more.
 }
 
 interface Training {

@@ -31,6 +31,13 @@ struct VersionResult {
   }
 }
 
+struct PatchResult {
+  union {
+    bytes @0 :UInt64;
+    error @1 :Error;
+  }
+}
+
 struct VersionBytesResult {
   union {
     bytes @0 :Data;

@@ -57,12 +57,6 @@ bool takeValue(std::span<const std::byte>& rest, T& value) {
   return true;
 }
 
-PatchedTensor shapeOf(const SafetensorsEntry& tensor) {
-  // Of an unknown dtype bytes are compared.
-  const uint64_t elementBytes = std::max<uint64_t>(1, safetensorsElementBytes(tensor.dtype));
-  return {tensor.end - tensor.begin, static_cast<uint32_t>(elementBytes)};
-}
-
 template <class Byte>
 std::span<Byte> bytesIn(std::span<Byte> file, const VersionHeader& header, const SafetensorsEntry& tensor) {
   return file.subspan(header.dataBegin + tensor.begin, tensor.end - tensor.begin);
@@ -153,7 +147,7 @@ Status readTensorPatch(std::span<const std::byte>& rest, const SafetensorsEntry&
   tensor.patch.kind = head.kind;
   tensor.before = head.before;
   tensor.after = head.after;
-  const Status valid = checkTensorPatch(tensor.patch, shapeOf(entry));
+  const Status valid = checkTensorPatch(tensor.patch, patchedTensor(entry));
   if (!valid.ok()) return bad(valid.message());
   if (head.zero != 0) return bad("a reserved field is not zero");
   if (head.kind == PatchKind::same && head.before != head.after)
@@ -162,6 +156,19 @@ Status readTensorPatch(std::span<const std::byte>& rest, const SafetensorsEntry&
 }
 
 }  // namespace
+
+PatchedTensor patchedTensor(const SafetensorsEntry& tensor) {
+  // Of an unknown dtype bytes are compared.
+  const uint64_t elementBytes = std::max<uint64_t>(1, safetensorsElementBytes(tensor.dtype));
+  return {tensor.end - tensor.begin, static_cast<uint32_t>(elementBytes)};
+}
+
+Status checkPatchable(const VersionHeader& base, const VersionHeader& next) {
+  PSD_RETURN_IF_ERROR(checkTables(base, next));
+  if (base.info.history == next.info.history) return {};
+  return noPatch(
+      fmt::format("the versions are of histories {:016x} and {:016x}", base.info.history, next.info.history));
+}
 
 PatchSink appendingTo(std::vector<std::byte>& out) {
   return [&out](std::span<const std::byte> bytes) -> Status {
@@ -225,12 +232,8 @@ Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::by
                         std::span<ContentSum> sums, const PatchSink& sink) {
   PSD_ASSIGN_OR_RETURN(const VersionBytes before, readVersion(base));
   PSD_ASSIGN_OR_RETURN(const VersionBytes after, readVersion(next));
-  PSD_RETURN_IF_ERROR(checkTables(before.header, after.header));
+  PSD_RETURN_IF_ERROR(checkPatchable(before.header, after.header));
   PSD_RETURN_IF_ERROR(checkSums(sums.size(), before.header));
-  if (before.header.info.history != after.header.info.history) {
-    return noPatch(fmt::format("the versions are of histories {:016x} and {:016x}",
-                               before.header.info.history, after.header.info.history));
-  }
   PSD_ASSIGN_OR_RETURN(
       VersionPatchWriter writer,
       VersionPatchWriter::start(before.header.info.number, after.headerText, next.size(), sink));
@@ -241,7 +244,7 @@ Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::by
     VersionTensorPatch patch{.before = sums[i]};
     patch.patch.kind =
         encodeTensorPatch(bytesIn(base, before.header, tensor), bytesIn(next, after.header, tensor),
-                          shapeOf(tensor).elementBytes, sums[i], bytes);
+                          patchedTensor(tensor).elementBytes, sums[i], bytes);
     patch.patch.bytes = bytes;
     patch.after = sums[i];
     PSD_RETURN_IF_ERROR(writer.add(patch));
@@ -286,7 +289,7 @@ Result<std::vector<std::string>> VersionPatch::apply(std::span<std::byte> file,
   std::vector<std::string> wrong;
   for (size_t i = 0; i < tensors_.size(); i++) {
     const SafetensorsEntry& entry = header_.tensors[i];
-    PSD_RETURN_IF_ERROR(applyTensorPatch(tensors_[i].patch, shapeOf(entry).elementBytes,
+    PSD_RETURN_IF_ERROR(applyTensorPatch(tensors_[i].patch, patchedTensor(entry).elementBytes,
                                          bytesIn(file, header_, entry), sums[i]));
     if (sums[i] != tensors_[i].after) wrong.push_back(entry.name);
   }
@@ -314,8 +317,9 @@ Status mergeVersionPatches(std::span<const VersionPatch> patches, const PatchSin
     VersionTensorPatch tensor = patches.front().tensors()[j];
     for (const VersionPatch& next : patches.subspan(1)) {
       merged.clear();
-      PSD_ASSIGN_OR_RETURN(tensor.patch.kind, mergeTensorPatches(tensor.patch, next.tensors()[j].patch,
-                                                                 shapeOf(last.header().tensors[j]), merged));
+      PSD_ASSIGN_OR_RETURN(tensor.patch.kind,
+                           mergeTensorPatches(tensor.patch, next.tensors()[j].patch,
+                                              patchedTensor(last.header().tensors[j]), merged));
       held.swap(merged);
       tensor.patch.bytes = held;
       tensor.after = next.tensors()[j].after;

@@ -24,6 +24,13 @@ PatchSink appendingTo(std::vector<std::byte>& out);
 /// The sum of each tensor of a version's file, in the order of their data.
 Result<std::vector<ContentSum>> contentSums(std::span<const std::byte> file);
 
+/// Whether there can be a patch from one version to the other: they are of the same history, and have tensors
+/// of the same names and shapes at the same places. ErrorCode::modelMismatch says what differs.
+Status checkPatchable(const VersionHeader& base, const VersionHeader& next);
+
+/// How patches see a tensor.
+PatchedTensor patchedTensor(const SafetensorsEntry& tensor);
+
 /// The changes of one tensor between two versions.
 struct VersionTensorPatch {
   TensorPatch patch;

@@ -57,6 +57,7 @@ set(PSD_PUBLIC_HEADERS
   common/types/ids.h
   common/types/hyperparameters.h
   common/types/inner_optimizer.h
+  common/patch/content_sum.h
   common/types/local_steps.h
   common/types/model_layout.h
   common/types/model_spec.h

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/os/random_id.h"
+#include "common/patch/version_patch.h"
 #include "common/wire/published_version.h"
 #include "server/client/conversation.h"
 
@@ -34,34 +35,104 @@ class VersionPull {
   kj::Promise<Result<VersionInfo>> pull(uint64_t number) {
     return lease(number).then([this](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
       if (!leased.ok()) return leased;
-      outcome_ = begin(*leased);
-      auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
-      for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
-      return kj::joinPromises(lines.finish())
-          .then([this] {
-            kj::Promise<void> renewal = kj::mv(renewal_);  // which must not overtake the release
-            renewal_ = kj::READY_NOW;
-            return renewal;
-          })
-          .then([this] { return release(); })
-          .then([this]() -> Result<VersionInfo> {
-            if (!outcome_.ok()) return outcome_.error();
-            const auto verified = verifyVersion(bytes_, info_.number, info_.history);
-            if (verified.ok() && verified->info.step == info_.step) return info_;
-            if (verified.ok()) {
-              return Error{ErrorCode::io,
-                           fmt::format("version {} is damaged: it says that it is of step {}, and "
-                                       "the daemon says {}",
-                                       info_.number, verified->info.step, info_.step)};
-            }
-            return Error{verified.error().code,
-                         fmt::format("version {} is damaged: {}", info_.number, verified.message())};
-          });
+      return patch(*leased).then([this, version = *leased](bool patched) -> kj::Promise<Result<VersionInfo>> {
+        if (!patched) return pullWhole(version);
+        return release().then([version] { return Result<VersionInfo>(version); });
+      });
     });
   }
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
+  kj::Promise<Result<VersionInfo>> pullWhole(const VersionInfo& version) {
+    isVerified_ = false;
+    outcome_ = begin(version);
+    auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
+    for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
+    return kj::joinPromises(lines.finish())
+        .then([this] {
+          kj::Promise<void> renewal = kj::mv(renewal_);  // which must not overtake the release
+          renewal_ = kj::READY_NOW;
+          return renewal;
+        })
+        .then([this] { return release(); })
+        .then([this]() -> Result<VersionInfo> {
+          PSD_RETURN_IF_ERROR(outcome_);
+          PSD_RETURN_IF_ERROR(verify());
+          isVerified_ = true;
+          return info_;
+        });
+  }
+
+  /// Verifies the bytes, and computes their sums for later patches.
+  Status verify() {
+    const auto verified = verifyVersion(bytes_, info_.number, info_.history);
+    if (!verified.ok()) {
+      return {verified.error().code,
+              fmt::format("version {} is damaged: {}", info_.number, verified.message())};
+    }
+    if (verified->info.step != info_.step) {
+      return {ErrorCode::io, fmt::format("version {} is damaged: it says that it is of step {}, and the "
+                                         "daemon says {}",
+                                         info_.number, verified->info.step, info_.step)};
+    }
+    PSD_ASSIGN_OR_RETURN(sums_, contentSums(bytes_));
+    return {};
+  }
+
+  /// Makes the bytes those of the version by a patch; false: there is none, or it does not apply.
+  kj::Promise<bool> patch(const VersionInfo& to) {
+    if (!isVerified_ || info_.history != to.history || info_.number >= to.number || info_.bytes != to.bytes) {
+      return false;
+    }
+    auto request = reading_.patchRequest();
+    request.setHistory(to.history);
+    request.setFrom(info_.number);
+    request.setTo(to.number);
+    return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
+        .then(
+            [this, to](capnp::Response<schema::PatchResult> answer) -> kj::Promise<bool> {
+              if (answer.isError() || answer.getBytes() == 0 || answer.getBytes() > to.bytes) return false;
+              patch_.resize(answer.getBytes());
+              return readPatch(to.number, 0).then([this, to](bool read) { return read && apply(to); });
+            },
+            [](kj::Exception&& exception) {
+              // An earlier daemon has no patches.
+              if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) return false;
+              kj::throwFatalException(kj::mv(exception));
+            });
+  }
+
+  /// Reads the bytes of the patch from `at` on; false: they are gone.
+  kj::Promise<bool> readPatch(uint64_t to, uint64_t at) {
+    if (at == patch_.size()) return true;
+    auto request = reading_.readPatchRequest();
+    request.setHistory(info_.history);
+    request.setFrom(info_.number);
+    request.setTo(to);
+    request.setOffset(at);
+    request.setCount(static_cast<uint32_t>(std::min<uint64_t>(kSliceBytes, patch_.size() - at)));
+    return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
+        .then([this, to, at](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<bool> {
+          if (answer.isError()) return false;
+          const auto bytes = wire::bytesIn(answer.getBytes());
+          if (bytes.empty() || bytes.size() > patch_.size() - at) return false;
+          std::memcpy(patch_.data() + at, bytes.data(), bytes.size());
+          return readPatch(to, at + bytes.size());
+        });
+  }
+
+  bool apply(const VersionInfo& to) {
+    const auto patch = VersionPatch::read(patch_);
+    const bool leads = patch.ok() && patch->header().info.number == to.number &&
+                       patch->header().info.history == to.history && patch->header().info.step == to.step;
+    isVerified_ = false;
+    const auto differ = leads ? patch->apply(bytes_, sums_) : Error{ErrorCode::io, "the patch is damaged"};
+    isVerified_ = differ.ok() && differ->empty();
+    if (isVerified_) info_ = to;
+    return isVerified_;
+  }
+
   kj::Promise<Result<VersionInfo>> lease(uint64_t number) {
     auto request = reading_.leaseVersionRequest();
     request.setLease(lease_);
@@ -135,6 +206,9 @@ class VersionPull {
   Clock::time_point leasedAt_;
   VersionInfo info_;
   std::vector<std::byte> bytes_;
+  std::vector<ContentSum> sums_;  // of bytes_
+  bool isVerified_ = false;       // bytes_ are the version info_
+  std::vector<std::byte> patch_;
   uint64_t at_ = 0;
   Status outcome_;
   kj::Promise<void> renewal_ = kj::READY_NOW;

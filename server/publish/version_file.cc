@@ -54,7 +54,7 @@ Error notVersion(const std::string& path, const std::string& why) {
   return {ErrorCode::io, "'" + path + "' is not a version: " + why};
 }
 
-Result<VersionHeader> readHeader(const ReadableFile& file, const std::string& path) {
+Result<std::string> readText(const ReadableFile& file, const std::string& path) {
   uint64_t headerBytes = 0;
   if (file.size() < sizeof headerBytes) return notVersion(path, "it is shorter than 8 bytes");
   PSD_RETURN_IF_ERROR(file.read(0, std::as_writable_bytes(std::span(&headerBytes, 1))));
@@ -63,6 +63,11 @@ Result<VersionHeader> readHeader(const ReadableFile& file, const std::string& pa
   }
   std::string text(headerBytes, '\0');
   PSD_RETURN_IF_ERROR(file.read(sizeof headerBytes, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Result<VersionHeader> readHeader(const ReadableFile& file, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(file, path));
   auto header = parseVersionHeader(text, file.size());
   if (!header.ok()) return notVersion(path, header.message());
   return header;
@@ -109,6 +114,11 @@ Result<VersionInfo> verifyVersionFile(Env& env, const std::string& path) {
   const auto verified = verifyVersion(bytes, header.info.number, header.info.history);
   if (!verified.ok()) return Error{ErrorCode::io, "'" + path + "' is damaged: " + verified.message()};
   return verified->info;
+}
+
+Result<std::string> readVersionHeaderText(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
+  return readText(*file, path);
 }
 
 Result<VersionHeader> readVersionHeader(Env& env, const std::string& path) {

@@ -33,6 +33,8 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
 Result<VersionInfo> verifyVersionFile(Env& env, const std::string& path);
 /// Reads the header of a version's file of any name. Errors name the file.
 Result<VersionHeader> readVersionHeader(Env& env, const std::string& path);
+/// Its JSON, which follows its length.
+Result<std::string> readVersionHeaderText(Env& env, const std::string& path);
 
 /// Removes the unfinished files of `name` (of any version, if empty) that processes which died have left. The
 /// caller holds the folder.

@@ -80,6 +80,8 @@ class VersionLedger {
   std::vector<Lease> leases() const;
   /// Sum over the versions that exist.
   uint64_t bytes() const;
+  /// What is left of the limit.
+  uint64_t room() const { return terms_.bytes - std::min(terms_.bytes, bytes()); }
 
  private:
   struct Version {

@@ -48,6 +48,7 @@ Status VersionStore::load(bool whole) {
   // However the system's clock was set meanwhile, no lease is longer.
   const auto most = System::now() + ledger_.leaseMax() + 2 * kLeaseGrain;
   for (auto& [number, until] : index_.leasedUntil) until = std::min<VersionIndex::Time>(until, most);
+  patches_.load(numbers);
   for (const uint64_t number : numbers) {
     ledger_.reserveNumber(number);
     auto header = readVersionHeader(*env_, versionPath(folder_, number));
@@ -62,7 +63,7 @@ Status VersionStore::load(bool whole) {
     const auto leased = index_.leasedUntil.find(number);
     const auto left =
         leased == index_.leasedUntil.end() ? System::duration::zero() : leased->second - System::now();
-    ledger_.restore(number, header->info.bytes,
+    ledger_.restore(number, header->info.bytes + patches_.bytesOf(number),
                     left > System::duration::zero() ? Steady::now() + left : Steady::time_point::min());
     infos_[number] = std::move(header->info);
   }
@@ -94,15 +95,17 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
   const uint64_t bytes = versionBytes(content.model, info.shardVersions.size());
   if (holds_) PSD_RETURN_IF_ERROR(holds_());
   std::vector<std::string> paths;
+  std::vector<uint64_t> surplus;
   {
     const std::lock_guard hold(mutex_);
     const auto now = Steady::now();
     ledger_.expire(now);
-    const std::vector<uint64_t> surplus = ledger_.surplus(bytes, now);
+    surplus = ledger_.surplus(bytes, now);
     PSD_ASSIGN_OR_RETURN(info.number, ledger_.begin(bytes, now));
     paths = takeOut(surplus);
   }
   removeFiles(paths);
+  for (const uint64_t number : surplus) patches_.remove(number);
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));  // somebody may have removed it
   PSD_ASSIGN_OR_RETURN(info.bytes, writeVersion(*env_, folder_, info, content));
   if (mirror_) PSD_RETURN_IF_ERROR(mirror_->send(*env_, folder_, nameOf(info.number)));
@@ -111,9 +114,10 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
     return kept.error();
   }
   PSD_RETURN_IF_ERROR(mirrored());
+  const uint64_t patchBytes = makePatch(info);
   {
     const std::lock_guard hold(mutex_);
-    ledger_.commit(info.number, info.bytes);
+    ledger_.commit(info.number, info.bytes + patchBytes);
     infos_[info.number] = info;
     announce(info);
   }
@@ -121,15 +125,42 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
   return info;
 }
 
+uint64_t VersionStore::makePatch(const VersionInfo& info) {
+  uint64_t from = 0, room = 0;
+  {
+    const std::lock_guard hold(mutex_);
+    from = ledger_.newest();
+    room = ledger_.room();
+  }
+  if (from == 0 || room < info.bytes) return 0;
+  const auto made = patches_.make(from, info.number, room - info.bytes);
+  if (made.ok()) return *made;
+  spdlog::warn("version {} has no patch, and is read whole: {}", info.number, made.message());
+  return 0;
+}
+
+Result<VersionPatches::Bytes> VersionStore::patch(uint64_t history, uint64_t from, uint64_t to) {
+  {
+    const std::lock_guard hold(mutex_);
+    const auto found = infos_.find(to);
+    if (found == infos_.end()) return ledger_.missing(to);
+    if (found->second.history != history || from >= to) return VersionPatches::Bytes();
+  }
+  return patches_.find(from, to);
+}
+
 void VersionStore::prune() {
   std::vector<std::string> paths;
+  std::vector<uint64_t> surplus;
   {
     const std::lock_guard hold(mutex_);
     const auto now = Steady::now();
     ledger_.expire(now);
-    paths = takeOut(ledger_.surplus(0, now));
+    surplus = ledger_.surplus(0, now);
+    paths = takeOut(surplus);
   }
   removeFiles(paths);
+  for (const uint64_t number : surplus) patches_.remove(number);
   static_cast<void>(keepIndex(0, /*trim=*/true));  // logs its error
 }
 

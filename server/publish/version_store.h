@@ -20,6 +20,7 @@
 #include "server/publish/version_index.h"
 #include "server/publish/version_ledger.h"
 #include "server/publish/version_mirror.h"
+#include "server/publish/version_patches.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
@@ -65,6 +66,9 @@ class VersionStore {
   Result<VersionInfo> find(uint64_t number) const;
   /// Bytes of a version's file. Errors: badSlice, as of find(), or io. Blocks.
   Result<std::vector<std::byte>> read(uint64_t number, uint64_t offset, uint64_t count);
+  /// The patch from version `from` of `history` to version `to`; null: there is none, so version `to` is to
+  /// be read whole. Blocks.
+  Result<VersionPatches::Bytes> patch(uint64_t history, uint64_t from, uint64_t to);
   /// Grants or renews a lease, see VersionLedger::lease(); 0: of the newest version. The lease survives a
   /// restart of the daemon, unless the disk fails, which is logged. Blocks.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
@@ -92,6 +96,7 @@ class VersionStore {
         folder_(std::move(place.folder)),
         holds_(std::move(place.holds)),
         mirror_(std::move(place.mirror)),
+        patches_(env_, folder_),
         ledger_(terms) {}
 
   /// Reads index and files. Called by open().
@@ -106,11 +111,15 @@ class VersionStore {
   /// that are leased no longer. Blocks.
   Status keepIndex(uint64_t newest, bool trim = false);
   void announce(const VersionInfo& info);
+  /// Makes the patch from the newest version to this one, which is not announced yet, if there is room for
+  /// it. Returns its size.
+  uint64_t makePatch(const VersionInfo& info);
 
   const std::shared_ptr<Env> env_;
   const std::string folder_;
   const std::function<Status()> holds_;
   const std::shared_ptr<VersionMirror> mirror_;
+  VersionPatches patches_;
   uint64_t history_ = 0;  // set by load()
 
   std::mutex indexMutex_;  // taken before mutex_; guards the file and the members below

@@ -26,6 +26,8 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> waiters(WaitersContext context) override;
   kj::Promise<void> moved(MovedContext context) override;
   kj::Promise<void> versions(VersionsContext context) override;
+  kj::Promise<void> patch(PatchContext context) override;
+  kj::Promise<void> readPatch(ReadPatchContext context) override;
   kj::Promise<void> published(PublishedContext context) override;
   kj::Promise<void> leaseVersion(LeaseVersionContext context) override;
   kj::Promise<void> releaseVersion(ReleaseVersionContext context) override;

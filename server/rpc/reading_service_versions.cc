@@ -105,4 +105,59 @@ kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
   return connection_->answerWithin(count, std::move(make), std::move(refuse));
 }
 
+kj::Promise<void> ReadingService::patch(PatchContext context) {
+  const auto params = context.getParams();
+  const uint64_t history = params.getHistory(), from = params.getFrom(), to = params.getTo();
+  context.releaseParams();
+  const auto store = administration_.versions();
+  if (!store.ok()) {
+    wire::writeError(store.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  using Patch = Result<VersionPatches::Bytes>;
+  return administration_.workers()
+      .run<Patch>([&versions = store->get(), history, from, to] { return versions.patch(history, from, to); })
+      .then([context](const Patch& patch) mutable {
+        if (!patch.ok()) return wire::writeError(patch.error(), context.getResults().initError());
+        context.getResults().setBytes(*patch ? (*patch)->size() : 0);
+      });
+}
+
+kj::Promise<void> ReadingService::readPatch(ReadPatchContext context) {
+  const auto params = context.getParams();
+  const uint64_t history = params.getHistory(), from = params.getFrom(), to = params.getTo(),
+                 offset = params.getOffset();
+  const uint64_t count =
+      std::min<uint64_t>(params.getCount(), connection_->loop().config().limits.sliceBytes);
+  context.releaseParams();
+  auto refuse = [context](const Error& error) mutable {
+    wire::writeError(error, context.getResults().initError());
+  };
+  const auto store = administration_.versions();
+  if (!store.ok()) {
+    refuse(store.error());
+    return kj::READY_NOW;
+  }
+  using Patch = Result<VersionPatches::Bytes>;
+  auto make = [this, context, refuse, &versions = store->get(), history, from, to, offset, count]() mutable {
+    return administration_.workers()
+        .run<Patch>([&versions, history, from, to] { return versions.patch(history, from, to); })
+        .then([this, context, refuse, offset, count](Patch patch) mutable {
+          if (!patch.ok()) return refuse(patch.error());
+          if (!*patch) return refuse({ErrorCode::notReady, "there is no such patch any more"});
+          const std::vector<std::byte>& all = **patch;
+          if (count == 0 || offset > all.size() || count > all.size() - offset) {
+            return refuse({ErrorCode::badSlice, "the bytes are not in the patch"});
+          }
+          const auto owner = std::make_shared<std::vector<std::byte>>(count + 7);  // see referenceBytes()
+          std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset), count, owner->begin());
+          const std::span<const std::byte> bytes = std::span(*owner).first(count);
+          connection_->pin(bytes.data(), owner);
+          auto results = context.getResults(capnp::MessageSize{8, 0});
+          results.adoptBytes(wire::referenceBytes(results, bytes));
+        });
+  };
+  return connection_->answerWithin(count, std::move(make), refuse);
+}
+
 }  // namespace psd

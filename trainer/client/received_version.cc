@@ -1,5 +1,6 @@
 #include "trainer/client/received_version.h"
 
+#include <cstring>
 #include <new>
 #include <optional>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "common/patch/version_patch.h"
 #include "common/safetensors/published_version.h"
 #include "common/text/text.h"
 
@@ -33,7 +35,7 @@ Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<st
     return damaged(
         fmt::format("it says that it is of step {}, and the daemon says {}", header.info.step, info.step));
   }
-  FetchedVersion version{info, std::move(file), {}};
+  FetchedVersion version{.info = info, .file = std::move(file), .received = info.bytes};
   for (const SafetensorsEntry& entry : header.tensors) {
     const auto dtype = dtypeOf(entry.dtype);
     if (!dtype) {
@@ -42,6 +44,7 @@ Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<st
     }
     version.tensors.push_back(
         {{entry.name, *dtype, entry.shape}, header.dataBegin + entry.begin, header.dataBegin + entry.end});
+    version.sums.push_back(contentSum(version.bytesOf(version.tensors.back())));
   }
   return version;
 }
@@ -64,6 +67,30 @@ Result<FetchedVersion> verifyVersion(const PublishedVersion& info, std::shared_p
   if (version.ok()) return version;
   return Error{version.error().code,
                fmt::format("version {} is damaged: {}", info.number, version.message())};
+}
+
+Result<FetchedVersion> patchVersion(const PublishedVersion& info, const FetchedVersion& base,
+                                    std::span<const std::byte> patch) {
+  const auto failed = [&](const Error& error) {
+    return Error{error.code, fmt::format("the patch from version {} to version {}: {}", base.info.number,
+                                         info.number, error.message)};
+  };
+  const auto read = VersionPatch::read(patch);
+  if (!read.ok()) return failed(read.error());
+  const VersionInfo& to = read->header().info;
+  if (to.number != info.number || to.history != info.history || to.step != info.step ||
+      to.bytes != info.bytes || base.info.bytes != info.bytes) {
+    return failed({ErrorCode::modelMismatch, "it leads to another version"});
+  }
+  FetchedVersion version = base;
+  version.info = info;
+  version.received = patch.size();
+  PSD_ASSIGN_OR_RETURN(version.file, allocateVersion(info.bytes));
+  std::memcpy(version.file.get(), base.file.get(), info.bytes);
+  const auto differ = read->apply({version.file.get(), info.bytes}, version.sums);
+  if (!differ.ok()) return failed(differ.error());
+  if (differ->empty()) return version;
+  return failed({ErrorCode::io, fmt::format("tensor '{}' differs from its sum", printable(differ->front()))});
 }
 
 }  // namespace psd

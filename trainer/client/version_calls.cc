@@ -102,16 +102,37 @@ kj::Promise<Status> releaseVersion(DaemonConnection& connection, uint64_t lease)
   });
 }
 
-kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t number, uint64_t offset,
-                                     std::span<std::byte> into) {
-  return ask<Status>(connection, [&connection, number, offset, into] {
-    auto request = connection.reading().readVersionRequest();
-    request.setNumber(number);
-    request.setOffset(offset);
-    request.setCount(static_cast<uint32_t>(into.size()));
+kj::Promise<Result<uint64_t>> findPatch(DaemonConnection& connection, const PatchEnds& ends) {
+  using Size = Result<uint64_t>;
+  return ask<Size>(connection, [&connection, ends] {
+    auto request = connection.reading().patchRequest();
+    request.setHistory(ends.history);
+    request.setFrom(ends.from);
+    request.setTo(ends.to);
     return request.send().then(
-        [&connection, number, offset,
-         into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<Status> {
+        [&connection](capnp::Response<schema::PatchResult> answer) -> Size {
+          if (answer.isError()) return errorOf(connection, answer.getError());
+          return answer.getBytes();
+        },
+        [](kj::Exception&& exception) -> Size {
+          if (exception.getType() != kj::Exception::Type::UNIMPLEMENTED) {
+            kj::throwFatalException(kj::mv(exception));
+          }
+          return uint64_t{0};  // an earlier daemon
+        });
+  });
+}
+
+namespace {
+
+/// Fills `into` with the bytes that `request(offset, count)` asks for, from `offset` on.
+template <class Request>
+kj::Promise<Status> readBytes(DaemonConnection& connection, const Request& request, uint64_t offset,
+                              std::span<std::byte> into) {
+  return ask<Status>(connection, [&connection, request, offset, into] {
+    return request(offset, static_cast<uint32_t>(into.size()))
+        .then([&connection, request, offset,
+               into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<Status> {
           if (answer.isError()) return Status(errorOf(connection, answer.getError()));
           const auto bytes = wire::bytesIn(answer.getBytes());
           if (bytes.empty() || bytes.size() > into.size()) {
@@ -122,9 +143,37 @@ kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t numb
           std::ranges::copy(bytes, into.begin());
           if (bytes.size() == into.size()) return Status();
           // Its slices are smaller.
-          return readVersionBytes(connection, number, offset + bytes.size(), into.subspan(bytes.size()));
+          return readBytes(connection, request, offset + bytes.size(), into.subspan(bytes.size()));
         });
   });
+}
+
+}  // namespace
+
+kj::Promise<Status> readPatchBytes(DaemonConnection& connection, const PatchEnds& ends, uint64_t offset,
+                                   std::span<std::byte> into) {
+  const auto request = [&connection, ends](uint64_t at, uint32_t count) {
+    auto call = connection.reading().readPatchRequest();
+    call.setHistory(ends.history);
+    call.setFrom(ends.from);
+    call.setTo(ends.to);
+    call.setOffset(at);
+    call.setCount(count);
+    return call.send();
+  };
+  return readBytes(connection, request, offset, into);
+}
+
+kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t number, uint64_t offset,
+                                     std::span<std::byte> into) {
+  const auto request = [&connection, number](uint64_t at, uint32_t count) {
+    auto call = connection.reading().readVersionRequest();
+    call.setNumber(number);
+    call.setOffset(at);
+    call.setCount(count);
+    return call.send();
+  };
+  return readBytes(connection, request, offset, into);
 }
 
 }  // namespace psd

@@ -98,7 +98,7 @@ class RemoteVersionReader final : public VersionReader {
 
   Result<std::vector<PublishedVersion>> versions() override;
   Result<PublishedVersion> waitFor(uint64_t number, std::optional<milliseconds> timeout) override;
-  Result<FetchedVersion> fetch(uint64_t number) override;
+  Result<FetchedVersion> fetch(uint64_t number, const FetchedVersion* base) override;
   Result<uint64_t> pin(uint64_t number, std::chrono::seconds time) override;
   Status unpin(uint64_t lease) override;
   void interrupt() override { link_->interrupt(); }
@@ -108,7 +108,10 @@ class RemoteVersionReader final : public VersionReader {
   Result<PublishedVersion> waitAlone(uint64_t number, const ReadingLink::Until& until);
   /// published() of the connection in use; deadlineExceeded at `until`.
   Result<PublishedVersion> awaitPublished(uint64_t number, const ReadingLink::Until& until, bool reconnects);
-  Result<FetchedVersion> fetchLeased(uint64_t number, uint64_t lease);
+  Result<FetchedVersion> fetchLeased(uint64_t number, uint64_t lease, const FetchedVersion* base);
+  /// The version by a patch of `base`; nullopt: there is none, or it failed, which `fault` says.
+  std::optional<FetchedVersion> fetchPatched(const PublishedVersion& version, const FetchedVersion& base,
+                                             std::string& fault);
   /// Leases the version; reconnects. `arriving`: what has arrived of it; null: nothing.
   Result<PublishedVersion> lease(const VersionLease& lease, const Arriving* arriving);
   /// Renews a lease from now on.
@@ -219,16 +222,41 @@ Result<PublishedVersion> RemoteVersionReader::awaitPublished(uint64_t number, co
   return reconnects ? link_->call<Answer>(until, work) : link_->callOnce<Answer>(work);
 }
 
-Result<FetchedVersion> RemoteVersionReader::fetch(uint64_t number) {
+Result<FetchedVersion> RemoteVersionReader::fetch(uint64_t number, const FetchedVersion* base) {
   const uint64_t lease = drawId();
-  auto fetched = fetchLeased(number, lease);
+  auto fetched = fetchLeased(number, lease, base);
   release(lease);
   return fetched;
 }
 
-Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_t lease) {
+std::optional<FetchedVersion> RemoteVersionReader::fetchPatched(const PublishedVersion& version,
+                                                                const FetchedVersion& base,
+                                                                std::string& fault) {
+  const PatchEnds ends{version.history, base.info.number, version.number};
+  if (base.info.history != ends.history || ends.from >= ends.to) return {};
+  const auto size = link_->callOnce<Result<uint64_t>>(
+      [&ends](DaemonConnection& connection, kj::Timer&) { return findPatch(connection, ends); });
+  if (!size.ok() || *size == 0 || *size > version.bytes) return {};
+  std::vector<std::byte> bytes(*size);
+  const uint64_t slices = (*size + kSliceBytes - 1) / kSliceBytes;
+  const Status read = link_->callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
+    return sendInWindow(slices, kSlicesInFlight, [&](size_t i) {
+      const uint64_t begin = i * kSliceBytes, count = std::min(kSliceBytes, bytes.size() - begin);
+      return readPatchBytes(connection, ends, begin, std::span(bytes).subspan(begin, count));
+    });
+  });
+  if (!read.ok()) return {};
+  auto patched = patchVersion(version, base, bytes);
+  if (patched.ok()) return *std::move(patched);
+  fault = patched.message();
+  return {};
+}
+
+Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_t lease,
+                                                        const FetchedVersion* base) {
   VersionLease terms{lease, number, kReadLease};
   std::unique_ptr<Arriving> arriving;
+  std::string fault;
   Clock::time_point progress = Clock::now();
   Backoff backoff(lease);
   for (;;) {
@@ -236,6 +264,8 @@ Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_
     if (!arriving) {
       if (number == 0) PSD_RETURN_IF_ERROR(checkNewest(version));
       terms.number = version.number;
+      if (auto patched = base ? fetchPatched(version, *base, fault) : std::nullopt)
+        return *std::move(patched);
       PSD_ASSIGN_OR_RETURN(auto file, allocateVersion(version.bytes));
       arriving = std::make_unique<Arriving>(version, std::move(file));
     } else if (version.bytes != arriving->info().bytes) {
@@ -253,6 +283,7 @@ Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_
     PSD_RETURN_IF_ERROR(link_->pause(backoff.next()));
   }
   auto verified = verifyVersion(arriving->info(), arriving->file());
+  if (verified.ok()) verified->patchFault = std::move(fault);
   if (verified.ok()) return verified;
   return Error{verified.error().code, server() + ": " + verified.message()};
 }

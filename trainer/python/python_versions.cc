@@ -102,8 +102,9 @@ PublishedVersion PythonVersionReader::waitFor(uint64_t number, std::optional<dou
   return take(run([number, time](VersionReader& reader) { return reader.waitFor(number, time); }));
 }
 
-FetchedVersion PythonVersionReader::fetch(uint64_t number) {
-  return take(run([number](VersionReader& reader) { return reader.fetch(number); }));
+FetchedVersion PythonVersionReader::fetch(uint64_t number, const std::optional<FetchedVersion>& base) {
+  return take(
+      run([number, &base](VersionReader& reader) { return reader.fetch(number, base ? &*base : nullptr); }));
 }
 
 uint64_t PythonVersionReader::pin(uint64_t number, uint64_t seconds) {
@@ -149,6 +150,8 @@ void bindVersions(nb::module_& m) {
       .def("__repr__", [](const PublishedVersion& version) { return describe(version); });
   nb::class_<FetchedVersion>(m, "FetchedVersion", "A version in memory, verified.")
       .def_ro("info", &FetchedVersion::info)
+      .def_ro("received", &FetchedVersion::received)
+      .def_ro("patch_fault", &FetchedVersion::patchFault)
       .def_prop_ro("file", &bytesOf,
                    nb::for_getter(nb::sig("def file(self) -> numpy.typing.NDArray[numpy.uint8]")))
       .def_prop_ro("tensors", &tensorsOf);
@@ -166,7 +169,7 @@ void bindVersions(nb::module_& m) {
           "files"_a)
       .def("versions", &PythonVersionReader::versions)
       .def("wait_for", &PythonVersionReader::waitFor, "number"_a, "timeout"_a.none())
-      .def("fetch", &PythonVersionReader::fetch, "number"_a)
+      .def("fetch", &PythonVersionReader::fetch, "number"_a, "base"_a.none())
       .def("pin", &PythonVersionReader::pin, "number"_a, "seconds"_a)
       .def("unpin", &PythonVersionReader::unpin, "lease"_a)
       .def("close", &PythonVersionReader::close);

@@ -26,7 +26,7 @@ class PythonVersionReader {
   std::vector<PublishedVersion> versions();
   /// `timeout` in seconds.
   PublishedVersion waitFor(uint64_t number, std::optional<double> timeout);
-  FetchedVersion fetch(uint64_t number);
+  FetchedVersion fetch(uint64_t number, const std::optional<FetchedVersion>& base);
   uint64_t pin(uint64_t number, uint64_t seconds);
   void unpin(uint64_t lease);
   /// Ends the calls of other threads; the last of them destroys the reader. No call may follow.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/patch/content_sum.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "common/types/version_info.h"
@@ -30,6 +31,9 @@ struct FetchedVersion {
   PublishedVersion info;
   std::shared_ptr<std::byte[]> file;  ///< a .safetensors file of info.bytes, 64-byte aligned
   std::vector<Tensor> tensors;        ///< in the order of their data
+  uint64_t received = 0;              ///< bytes that came from the daemon: a patch, or the whole file
+  std::string patchFault;             ///< why a patch of it was not used; empty: there was no fault
+  std::vector<ContentSum> sums;       ///< contentSum() of each tensor
 
   std::span<const std::byte> bytesOf(const Tensor& tensor) const {
     return {file.get() + tensor.begin, tensor.end - tensor.begin};
@@ -63,9 +67,10 @@ class VersionReader {
   /// answers for ClientOptions::retryTimeout.
   virtual Result<PublishedVersion> waitFor(uint64_t number,
                                            std::optional<std::chrono::milliseconds> timeout) = 0;
-  /// Reads a version and verifies it; 0: the newest. Leases it meanwhile, so that it is not removed.
+  /// Reads a version and verifies it; 0: the newest. Leases it meanwhile, so that it is not removed. With
+  /// `base`, an earlier version, only what has changed since travels, if the daemon has a patch for it.
   /// notReady: it does not exist, or no longer. io: its bytes are damaged.
-  virtual Result<FetchedVersion> fetch(uint64_t number) = 0;
+  virtual Result<FetchedVersion> fetch(uint64_t number, const FetchedVersion* base = nullptr) = 0;
   /// Keeps a version from being removed until unpin() or the end of this object, by a lease of 1 to 600
   /// seconds that a background thread renews: the daemon ends it that long after this process has died.
   /// Returns the number of the lease.

@@ -9,6 +9,7 @@ from . import _install  # noqa: F401, before all else
 import atexit
 import contextlib
 import inspect
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from .client import _log_event
 from .errors import Error, InvalidArgument, ModelMismatch
 
 _LEASE_MAX = 600  # seconds
+_log = logging.getLogger("psd")
 _Answer = TypeVar("_Answer")
 _open: weakref.WeakSet[_psd.VersionReader] = weakref.WeakSet()
 
@@ -62,6 +64,9 @@ class Follower(VersionHolder):
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
         super().__init__()
+        self._fetched: _psd.FetchedVersion | None = None
+        #: Bytes of all versions that have come from the daemon: of a patch what it takes, else the whole file.
+        self.received_bytes = 0
         number, text = _arguments.number, _arguments.text
         self._reader = _psd.VersionReader(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                           number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
@@ -84,7 +89,12 @@ class Follower(VersionHolder):
         newest = self._call(self._reader.wait_for, least, timeout)
         if newest.number == self._seen:
             return None
-        fetched = self._call(self._reader.fetch, 0)  # the newest at this moment: `newest` may have been removed
+        # The newest at this moment: `newest` may have been removed.
+        fetched = self._call(self._reader.fetch, 0, self._fetched)
+        if fetched.patch_fault:
+            _log.warning("%s; version %d was read whole", fetched.patch_fault, fetched.info.number)
+        self._fetched = fetched
+        self.received_bytes += fetched.received
         return Held(fetched.info, fetched.tensors, fetched.file)
 
     def versions(self) -> list[_psd.PublishedVersion]:

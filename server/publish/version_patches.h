@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/os/env.h"
+#include "common/patch/content_sum.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+/// The patches between versions: a file beside each version that has one, from the version before it, and
+/// their unions, which are made when a reader asks. Thread-safe; every method may block.
+class VersionPatches {
+ public:
+  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+
+  VersionPatches(std::shared_ptr<Env> env, std::string folder)
+      : env_(std::move(env)), folder_(std::move(folder)) {}
+
+  /// Finds the patches that lead to these versions, and removes other files of patches.
+  void load(const std::vector<uint64_t>& numbers);
+  /// Makes the patch from version `from` to version `to`, whose files are complete, if it has at most `most`
+  /// bytes and is less than half as large as the version. Returns its size; 0: there is none. Called by one
+  /// thread.
+  Result<uint64_t> make(uint64_t from, uint64_t to, uint64_t most);
+  /// Removes the patch that leads to a version.
+  void remove(uint64_t number);
+  /// Size of the patch that leads to a version from the one before it; 0: there is none.
+  uint64_t bytesOf(uint64_t number) const;
+  /// The patch from one version to another; null: there is none that is less than half as large as the
+  /// version, or versions between them are gone.
+  Result<Bytes> find(uint64_t from, uint64_t to);
+
+ private:
+  struct Patch {
+    uint64_t from = 0, bytes = 0;
+  };
+  using Ends = std::pair<uint64_t, uint64_t>;
+
+  std::string path(uint64_t number) const;
+  /// Writes the patch to `out`.
+  Status write(uint64_t from, uint64_t to, std::vector<std::byte>& out);
+  /// The numbers that patches lead to from `from` to `to`, in order; empty: they do not.
+  std::vector<uint64_t> chain(uint64_t from, uint64_t to) const;
+  Result<Bytes> join(const std::vector<uint64_t>& chain);
+
+  const std::shared_ptr<Env> env_;
+  const std::string folder_;
+  // Used by the thread of make(): the sums of a version's tensors.
+  uint64_t sumsOf_ = 0;
+  std::vector<ContentSum> sums_;
+
+  mutable std::mutex mutex_;           // guards the members below
+  std::map<uint64_t, Patch> patches_;  // by the number that they lead to
+  static constexpr size_t kRecentMax = 4;
+  std::list<std::pair<Ends, Bytes>> recent_;  // results of find(), the newest first
+};
+
+}  // namespace psd
