@@ -28,6 +28,7 @@ using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 using import "versions.capnp".PatchResult;
+using import "versions.capnp".Publishing;
 using import "versions.capnp".VersionBytesResult;
 using import "versions.capnp".VersionResult;
 using import "versions.capnp".VersionsResult;
@@ -106,7 +107,7 @@ struct LoginResult {
   reading @3 :Reading;
   training @4 :Training;
   admin @5 :Admin;
-  # Name and role (reader, trainer, admin) under which the daemon knows the caller, human-readable; empty where login()
+  # Name and role (reader, publisher, trainer, admin) under which the daemon knows the caller, human-readable; empty where login()
   # was refused.
   caller @6 :Text;
   role @7 :Text;
@@ -118,6 +119,7 @@ struct LoginResult {
   # Empty: the model has not moved.
   movedTo @10 :List(List(Text));
   move @11 :UInt64;
+  publishing @12 :Publishing;   # a capability like those above
 }
 
 interface Reading {

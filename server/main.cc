@@ -296,7 +296,9 @@ struct TokenFlags {
             "revoke", "Remove all tokens of NAME from the file; takes effect after psd reload")) {
     token->require_subcommand(1);
     making->add_option("--name", name, "The name of the token's owner")->required()->type_name("NAME");
-    making->add_option("--role", role, "reader, trainer or admin; each includes the previous ones")
+    making
+        ->add_option("--role", role,
+                     "reader, publisher, trainer or admin; each includes reader, and admin all")
         ->required()
         ->type_name("ROLE");
     making->add_option("--expires", expires, "Lifetime, such as 12h, 30d or 8w")->type_name("TIME");

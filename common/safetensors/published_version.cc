@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -55,6 +56,10 @@ std::optional<std::vector<uint64_t>> numbersIn(std::string_view text) {
 }
 
 }  // namespace
+
+bool isVersionDtype(std::string_view dtype) {
+  return std::ranges::find(kVersionDtypes, dtype) != std::end(kVersionDtypes);
+}
 
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums) {

@@ -23,6 +23,12 @@ struct VersionHeader {
   uint64_t dataBegin = 0;                 ///< place of the first tensor's bytes in the file
 };
 
+/// The dtypes that the tensors of a version may have, by their names in the file.
+inline constexpr std::string_view kVersionDtypes[] = {"F64", "I64", "U64",     "F32",     "I32",
+                                                      "U32", "F16", "BF16",    "I16",     "U16",
+                                                      "I8",  "U8",  "F8_E4M3", "F8_E5M2", "BOOL"};
+bool isVersionDtype(std::string_view dtype);
+
 /// The metadata of a version's file whose bytes have these checksums, for SafetensorsHead.
 std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
                                                    std::span<const uint32_t> checksums);

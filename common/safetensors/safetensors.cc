@@ -113,6 +113,17 @@ uint64_t safetensorsElementBytes(std::string_view dtype) {
   return 0;
 }
 
+std::vector<SafetensorsEntry> safetensorsEntries(const ModelSpec& model) {
+  std::vector<SafetensorsEntry> entries;
+  uint64_t at = 0;
+  for (const TensorSpec& tensor : model.tensors) {
+    const uint64_t end = at + tensor.elementCount() * dtypeBytes(tensor.dtype);
+    entries.push_back({tensor.name, std::string(fileName(tensor.dtype)), tensor.shape, at, end});
+    at = end;
+  }
+  return entries;
+}
+
 std::string SafetensorsEntry::toString() const {
   return printable(name) + " " + printable(dtype, 20) + "[" +
          joined(shape, ",", [](uint64_t extent) { return std::to_string(extent); }) + "]";
@@ -275,9 +286,7 @@ void SafetensorsHead::add(const std::string& name, std::string_view dtype, const
 }
 
 void SafetensorsHead::add(const ModelSpec& model) {
-  for (const TensorSpec& tensor : model.tensors) {
-    add(tensor.name, fileName(tensor.dtype), tensor.shape, tensor.elementCount() * dtypeBytes(tensor.dtype));
-  }
+  for (const SafetensorsEntry& entry : safetensorsEntries(model)) add(entry);
 }
 
 std::string SafetensorsHead::text(uint64_t leastBytes) const {

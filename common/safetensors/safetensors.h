@@ -26,6 +26,9 @@ struct SafetensorsEntry {
   std::string toString() const;
 };
 
+/// The entries of a model's tensors, in its order and without gaps.
+std::vector<SafetensorsEntry> safetensorsEntries(const ModelSpec& model);
+
 /// Bytes per element of this safetensors dtype; 0: unknown dtype.
 uint64_t safetensorsElementBytes(std::string_view dtype);
 
@@ -89,6 +92,9 @@ class SafetensorsHead {
   void addMetadata(const std::map<std::string, std::string>& metadata);
   void add(const std::string& name, std::string_view dtype, const std::vector<uint64_t>& shape,
            uint64_t bytes);
+  void add(const SafetensorsEntry& entry) {
+    add(entry.name, entry.dtype, entry.shape, entry.end - entry.begin);
+  }
   void add(const ModelSpec& model);
   /// The length and the header, after which the data begins 8-aligned; padded with spaces to `leastBytes`.
   std::string text(uint64_t leastBytes = 0) const;

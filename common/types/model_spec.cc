@@ -32,9 +32,8 @@ std::string quoted(const std::string& text) { return "'" + printable(text) + "'"
 
 Error bad(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }
 
-/// Checks the name of a `kind`, "tensor" or "table", and adds it to the names of the model.
-Status checkName(const std::string& kind, const std::string& name,
-                 std::unordered_set<std::string_view>& names) {
+/// Checks the name of a `kind`, "tensor" or "table".
+Status checkName(const std::string& kind, const std::string& name) {
   if (name.empty()) return bad("a " + kind + " of the model has an empty name");
   if (name.size() > kTensorNameBytesMax) {
     return bad(fmt::format("{} {} has a name of {} bytes; the limit is {}", kind, quoted(name), name.size(),
@@ -51,6 +50,13 @@ Status checkName(const std::string& kind, const std::string& name,
     return bad(fmt::format("{} {} has the name under which safetensors files keep their metadata; rename it",
                            kind, quoted(name)));
   }
+  return {};
+}
+
+/// Checks the name of a `kind`, and adds it to the names of the model.
+Status addName(const std::string& kind, const std::string& name,
+               std::unordered_set<std::string_view>& names) {
+  PSD_RETURN_IF_ERROR(checkName(kind, name));
   if (!names.insert(name).second) return bad(kind + " " + quoted(name) + " appears twice in the model");
   return {};
 }
@@ -178,6 +184,8 @@ bool ModelSpec::isFloat32() const {
   return std::ranges::all_of(tensors, [](const TensorSpec& tensor) { return tensor.dtype == DType::f32; });
 }
 
+Status validateTensorName(const std::string& name) { return checkName("tensor", name); }
+
 Status validateModel(const ModelSpec& model) {
   if (model.empty()) return bad("the model has neither tensors nor tables");
   if (model.partition.of > kPartitionsMax || model.partition.index >= model.partition.of) {
@@ -186,7 +194,7 @@ Status validateModel(const ModelSpec& model) {
   std::unordered_set<std::string_view> names;
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
-    PSD_RETURN_IF_ERROR(checkName("tensor", tensor.name, names));
+    PSD_RETURN_IF_ERROR(addName("tensor", tensor.name, names));
     uint64_t count = 1;
     for (uint64_t size : tensor.shape) {
       if (size == 0) return bad("tensor " + quoted(tensor.name) + " has a dimension of size 0");
@@ -202,7 +210,7 @@ Status validateModel(const ModelSpec& model) {
     return bad(fmt::format("the model has {} tables; the limit is {}", model.tables.size(), kTablesMax));
   }
   for (const TableSpec& table : model.tables) {
-    PSD_RETURN_IF_ERROR(checkName("table", table.name, names));
+    PSD_RETURN_IF_ERROR(addName("table", table.name, names));
     PSD_RETURN_IF_ERROR(checkTable(table));
   }
   if (!model.whole) return {};

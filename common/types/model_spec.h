@@ -95,6 +95,9 @@ inline constexpr size_t kTablesMax = 4096;
 inline constexpr uint32_t kTableDimMax = 4096;
 inline constexpr uint64_t kModelElementsMax = 1ull << 40;
 
+/// Whether a tensor may have this name, as validateModel() checks. The error quotes it.
+Status validateTensorName(const std::string& name);
+
 /// One line that names the first tensor or table in which two models differ, and how; empty if they are
 /// equal.
 std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,

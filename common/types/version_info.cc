@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kMoments[] = {"live", "snapshot", "round"};
+constexpr std::string_view kMoments[] = {"live", "snapshot", "round", "step"};
 
 }  // namespace
 

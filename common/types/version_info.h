@@ -12,6 +12,7 @@ enum class VersionMoment {
   live,      ///< none: updates that take no lock continued
   snapshot,  ///< one instant between updates
   round,     ///< one instant at which all parameter groups with rounds had finished the same one
+  step,      ///< the step that its publishers gave it, in a store of versions
 };
 std::string_view momentName(VersionMoment moment);
 /// The moment with that name; VersionMoment::live for an unknown one.
@@ -27,7 +28,7 @@ VersionMoment momentNamed(std::string_view name);
 struct VersionInfo {
   uint64_t number = 0;
   uint64_t history = 0;  ///< random; versions with the same history and number have the same bytes
-  uint64_t step = 0;     ///< number of updates that every shard contains
+  uint64_t step = 0;     ///< number of updates that every shard contains; in a store, its publishers' step
   std::string created;   ///< "2026-11-29T12:00:00Z"
   VersionMoment moment = VersionMoment::live;
   uint64_t bytes = 0;  ///< of the file

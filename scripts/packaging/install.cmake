@@ -73,6 +73,7 @@ set(PSD_PUBLIC_HEADERS
   trainer/client/api/ring_blocks.h
   trainer/client/api/row_batch.h
   trainer/client/api/row_memory.h
+  trainer/client/api/version_publisher.h
   trainer/client/api/version_reader.h
   trainer/executor/remote/executor_connection.h
   trainer/executor/remote/loss_list.h

@@ -7,20 +7,23 @@
 
 namespace psd {
 
-/// Permissions of a caller; each role includes the previous ones.
+/// Permissions of a caller; each role includes reader, and admin all.
 enum class Role {
-  reader,   ///< pull, observe, query the status
-  trainer,  ///< also join and push
-  admin,    ///< also reload and stop
+  reader,     ///< pull, observe, query the status
+  publisher,  ///< publish versions
+  trainer,    ///< join and push
+  admin,      ///< reload and stop
 };
 
-inline constexpr std::array<std::string_view, 3> kRoleNames = {"reader", "trainer", "admin"};
+inline constexpr std::array<std::string_view, 4> kRoleNames = {"reader", "publisher", "trainer", "admin"};
 
 inline std::string_view roleName(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
 /// The error lists the roles and suggests the closest.
 Result<Role> parseRole(std::string_view name);
 
-inline bool includes(Role role, Role needed) { return role >= needed; }
+inline bool includes(Role role, Role needed) {
+  return role == needed || role == Role::admin || needed == Role::reader;
+}
 
 }  // namespace psd

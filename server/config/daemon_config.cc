@@ -9,6 +9,7 @@
 #include "server/config/addresses.h"
 #include "server/config/config_schema.h"
 #include "server/config/model_rules.h"
+#include "server/config/store_rules.h"
 
 namespace psd {
 namespace {
@@ -94,6 +95,13 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   LoadedConfig loaded{std::move(config), values.effective(), values.offDefault()};
   // Where it is not given, the trainers' applies.
   if (!loaded.config.groups.back().optimizerGiven) loaded.effective.erase("optimizer");
+  if (loaded.config.isStore()) {
+    std::vector<std::string> unused;
+    for (const auto& [key, value] : loaded.effective.items()) {
+      if (isKeyOfTraining(key)) unused.push_back(key);
+    }
+    for (const std::string& key : unused) loaded.effective.erase(key);
+  }
   if (loaded.config.daemons.several()) loaded.config.daemons.rules = rulesText(loaded.effective);
   return loaded;
 }

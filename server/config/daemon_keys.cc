@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/config/addresses.h"
+#include "server/config/store_rules.h"
 #include "server/policy/policy_list.h"
 
 namespace psd {
@@ -221,6 +222,10 @@ void checkReplicated(ConfigReader& in, const DaemonConfig& config) {
 /// Versions are published by one daemon alone, and its standby.
 void checkPublished(ConfigReader& in, const DaemonConfig& config) {
   if (!config.publish) return;
+  if (config.engine && config.isStore()) {
+    in.fail("publish.from",
+            "\"publishers\" cannot be combined with `engine`: a store of versions has no standby");
+  }
   if (config.daemons.several()) {
     in.fail("publish", "requires a single daemon: each of several would publish its part alone");
   }
@@ -358,20 +363,20 @@ void readSaving(ConfigReader& in, DaemonConfig& config) {
   if (in.describes() || config.engine) {
     config.replication = readReplication(
         in.object({"replication", "With `engine`: how a primary and its standby stay in sync.", kOfDaemon}));
-    if (config.engine) checkReplicated(in, config);
   } else if (in.has("replication")) {
     in.fail("replication", "requires `engine`: without one a daemon has no standby");
   }
   if (auto publish = in.optionalObject(
           {"publish",
-           "Versions of the model for readers: one copy of all tensors at one moment, with a number that "
-           "only "
-           "rises, in `durability.path` or, without durability, in memory until the daemon ends. Rows of "
-           "embedding tables are not in them.",
+           "Versions of the weights for readers: one copy of all tensors at one moment, with a number that "
+           "only rises. From training they are in `durability.path` or, without durability, in memory until "
+           "the daemon ends; rows of embedding tables are not in them.",
            kOfDaemon})) {
     config.publish = readPublish(*publish);
   }
+  if (config.engine && !config.isStore()) checkReplicated(in, config);
   checkPublished(in, config);
+  if (config.isStore()) refuseKeysOfTraining(in);
   checkPartitioned(in, config);
 }
 

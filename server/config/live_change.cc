@@ -177,9 +177,9 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
 
 std::vector<bool> samePolicies(const LoadedConfig& now, const LoadedConfig& next) {
   const auto policyOf = [](const LoadedConfig& loaded, size_t group) {
-    const Json& groups = loaded.effective["groups"];
+    const Json groups = loaded.effective.value("groups", Json::array());
     const bool own = group < groups.size() && groups[group].contains("policy");
-    return own ? groups[group]["policy"] : loaded.effective["policy"];
+    return own ? groups[group]["policy"] : loaded.effective.value("policy", Json());
   };
   std::vector<bool> same;
   for (size_t i = 0; i < now.config.groups.size(); i++) same.push_back(policyOf(now, i) == policyOf(next, i));

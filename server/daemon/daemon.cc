@@ -36,7 +36,7 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
   std::vector<std::shared_ptr<Backend>> backends;
   for (const DeviceChoice& choice : config.devices) {
     std::shared_ptr<Backend> backend;
-    if (choice.kind == Kind::automatic) backend = openAnyCuda();
+    if (choice.kind == Kind::automatic && !config.isStore()) backend = openAnyCuda();
     if (choice.kind == Kind::cuda) {
       PSD_ASSIGN_OR_RETURN(backend, makeCudaBackend(choice.index));
     }
@@ -90,6 +90,7 @@ std::string stateOf(Server& server) {
     if (state == "waiting") return "waiting: " + oneLine(group.waits, kStateBytesMax);
     if (!state.empty()) return state;
   }
+  if (server.host().intake()) return "storing published versions";
   const auto model = server.host().models().model();
   return model ? "serving " + printable(model->store->model().name) : "waiting for a model";
 }
@@ -113,15 +114,26 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
   std::string pages;
   for (const std::string& place : places) pages += (pages.empty() ? ", page " : " ") + place;
-  logLine(spdlog::level::info, {.event = "ready"},
-          "psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
-          PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
-          describeOptimizers(config.groups), config.threads, pages);
+  std::string work = "device " + devices + ", policy " + describePolicies(config.groups) + ", optimizer " +
+                     describeOptimizers(config.groups);
+  if (config.isStore()) {
+    work =
+        "stores versions in " + (config.publish->path.empty() ? "memory" : quotedPath(config.publish->path));
+  }
+  logLine(spdlog::level::info, {.event = "ready"}, "psd {} ready: listening on{}, pid {}, {}, {} threads{}",
+          PSD_VERSION, addresses, getpid(), work, config.threads, pages);
 }
 
 /// Warns users who have configured nothing and may expect the model to be saved.
 void logUnsaved(const DaemonConfig& config) {
   if (config.durability.enabled() || !config.save.empty() || config.engine) return;
+  if (config.isStore()) {
+    if (!config.publish->path.empty()) return;
+    spdlog::info(
+        "nothing is saved: the versions are lost when this daemon ends; configure 'publish.path' to keep "
+        "them");
+    return;
+  }
   spdlog::info(
       "nothing is saved: the model is lost when this daemon ends; configure 'durability' or 'save' to keep "
       "it");

@@ -118,7 +118,7 @@ Status ReplicaSetMember::serve(uint64_t term, bool isWhole) {
 
 Status ReplicaSetMember::openVersions(bool whole) {
   PSD_RETURN_IF_ERROR(host_.openVersions(whole));
-  administration_.setPublisher(host_.publisher());
+  administration_.setVersions(host_);
   return {};
 }
 

@@ -36,6 +36,7 @@ std::shared_ptr<Replicator> replicatorOf(const ReplicationConfig& config) {
 std::vector<std::string> writtenFolders(const DaemonConfig& config) {
   std::vector<std::string> folders;
   if (config.durability.enabled()) folders.push_back(config.durability.path);
+  if (config.isStore() && !config.publish->path.empty()) folders.push_back(config.publish->path);
   if (config.save.empty()) return folders;
   const std::string folder = folderOf(config.save);
   if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(folder);
@@ -105,7 +106,7 @@ Status Server::start() {
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(host_.openVersions());
-    administration_.setPublisher(host_.publisher());
+    administration_.setVersions(host_);
     PSD_RETURN_IF_ERROR(prepareAlone());
   }
   administration_.setMoves(&outgoing_, &incoming_);
@@ -136,6 +137,7 @@ kj::Promise<void> Server::keepTicking() {
   // been ended.
   const auto interval = serving_.mayUpdate() && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
+  noteAbandoned();
   gradientRate_.note(counters_.gradients.value(), steadyMs());
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
@@ -150,6 +152,12 @@ void Server::noteCheckpoints() {
   }
   notedCheckpoints_ = status.checkpoints;
   notedCheckpointFailures_ = status.checkpointFailures;
+}
+
+void Server::noteAbandoned() {
+  PartsIntake* const intake = host_.intake();
+  if (!intake) return;
+  for (const std::string& line : intake->takeAbandoned()) coordinator_.events().add("abandoned", line);
 }
 
 Status Server::prepare() {
@@ -468,6 +476,11 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
+  if (loaded_.config.isStore()) {  // which needs no model
+    if (status.state == "waiting for a model") status.state = "serving";
+    status.policy.clear();
+    status.optimizer.clear();
+  }
   status.losesModel = serving_.servesModel() && host_.losesModel();
   if (replicaSet_) {
     status.replicaSet = replicaSet_->controller().status();

@@ -131,6 +131,8 @@ class Server final : public Daemon {
   kj::Promise<Result<std::string>> applyConfig(Reread reread, const std::string& by);
   /// Records an event for a checkpoint that was completed or has failed since the previous call.
   void noteCheckpoints();
+  /// Records an event for each step of publishers that was abandoned.
+  void noteAbandoned();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeWhileQuiesced(const LoadedConfig& next);
   /// Runs `work` while new gradients are held back and none is incomplete. ErrorCode::deadlineExceeded after

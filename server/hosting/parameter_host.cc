@@ -8,6 +8,7 @@
 #include "server/checkpoint/replay.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/config/round_checks.h"
+#include "server/config/store_rules.h"
 #include "server/replica/memory_files.h"
 
 namespace psd {
@@ -37,23 +38,46 @@ Status ParameterHost::open() {
                                                      &metrics_.logSyncSeconds));
   if (log_) durability_->replicateTo(log_);
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
-  const bool durable = config_->durability.enabled();
-  versionsFolder_ = (durable ? config_->durability.path : std::string()) + "/" + kVersionsName;
-  versionFiles_ = durable ? std::shared_ptr<Env>(std::shared_ptr<void>(), &env_)
-                          : std::shared_ptr<Env>(std::make_shared<MemoryFiles>());
-  return {};
+  return placeVersions();
 }
 
 Status ParameterHost::openVersions(bool whole) {
   if (!config_->publish) return {};
-  const bool durable = config_->durability.enabled();
   VersionStore::Place place{.env = versionFiles_, .folder = versionsFolder_, .whole = whole};
-  if (durable) place.holds = [this] { return durability_->keepFolder(); };
+  if (lockedVersions_) {
+    place.holds = [this] { return lockedVersions_->keep(); };
+  } else if (versionsAreDurable()) {
+    place.holds = [this] { return durability_->keepFolder(); };
+  }
   if (log_) place.mirror = std::make_shared<VersionMirror>(log_);
-  PSD_ASSIGN_OR_RETURN(auto versions, VersionStore::open(std::move(place), versionTerms()));
-  publisher_ =
-      std::make_unique<Publisher>(std::move(versions), *config_->publish, durable ? versionsFolder_ : "");
+  PSD_ASSIGN_OR_RETURN(versions_, VersionStore::open(std::move(place), versionTerms()));
+  const std::string shown = versionsAreDurable() ? versionsFolder_ : "";
+  if (config_->isStore()) {
+    intake_ = std::make_unique<PartsIntake>(versions_, intakeTerms(), shown);
+  } else {
+    publisher_ = std::make_unique<Publisher>(versions_, *config_->publish, shown);
+  }
   return {};
+}
+
+bool ParameterHost::versionsAreDurable() const {
+  return config_->isStore() ? !config_->publish->path.empty() : config_->durability.enabled();
+}
+
+Status ParameterHost::placeVersions() {
+  const bool durable = versionsAreDurable();
+  versionFiles_ = durable ? std::shared_ptr<Env>(std::shared_ptr<void>(), &env_)
+                          : std::shared_ptr<Env>(std::make_shared<MemoryFiles>());
+  versionsFolder_ = (config_->isStore() ? std::string() : config_->durability.path) + "/" + kVersionsName;
+  if (!config_->isStore() || !durable) return {};
+  versionsFolder_ = config_->publish->path;
+  PSD_ASSIGN_OR_RETURN(lockedVersions_, LockedFolder::take(env_, versionsFolder_));
+  return {};
+}
+
+PartsIntake::Terms ParameterHost::intakeTerms() const {
+  return {.timeout = std::chrono::seconds(config_->publish->partsTimeoutSeconds),
+          .ranksMax = config_->limits.connections};
 }
 
 Result<std::unique_ptr<StandbyFiles>> ParameterHost::makeVersionsCopy(Env& image,
@@ -95,6 +119,7 @@ kj::Promise<void> ParameterHost::saveValues() {
 
 Status ParameterHost::saveLast(bool continuesElsewhere) {
   if (continuesElsewhere && publisher_) publisher_->stop();
+  if (intake_) intake_->finish();
   const Status published = publisher_ ? publisher_->finish() : Status();
   const Status saved = durability_->finish();
   if (!saved.ok() || published.ok()) return saved;
@@ -112,6 +137,11 @@ kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> sta
 }
 
 Result<VersionInfo> ParameterHost::findToRollBack(uint64_t number) const {
+  if (!publisher_) {
+    return Error{
+        ErrorCode::invalidArgument,
+        "the versions of this daemon come from publishers: publish the tensors of the earlier one again"};
+  }
   PSD_RETURN_IF_ERROR(checkKeeps());
   if (!models_->ready()) return Error{ErrorCode::notReady, "the model has no values yet"};
   const ParameterStore& store = *models_->model()->store;
@@ -302,6 +332,7 @@ void ParameterHost::adopt(std::shared_ptr<const DaemonConfig> config, const std:
   durability_->follow(config_->durability);
   models_->adopt(config_, keepPolicies);
   if (publisher_ && config_->publish) publisher_->follow(*config_->publish, versionTerms());
+  if (intake_ && config_->publish) intake_->follow(intakeTerms(), versionTerms());
 }
 
 ParameterHost::Process* ParameterHost::find(ProcessId id) {
@@ -323,6 +354,7 @@ ParameterHost::Place ParameterHost::placeOf(ProcessId id, const std::shared_ptr<
 }
 
 Result<std::shared_ptr<ServedModel>> ParameterHost::observe(const ModelSpec& model) const {
+  if (config_->isStore()) return storeHasNoModel();
   if (!models_->ready()) {
     return Error{ErrorCode::notReady,
                  "the daemon has no model yet; a trainer provides it, or `model.file` in its config"};
@@ -407,6 +439,7 @@ kj::Promise<Status> ParameterHost::saveDepartedRanks(Departed departed) {
 }
 
 Status ParameterHost::checkKeeps() const {
+  if (config_->isStore()) return storeHasNoModel();
   if (config_->durability.enabled()) return {};
   return {ErrorCode::invalidArgument,
           "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "
@@ -440,6 +473,7 @@ void ParameterHost::fillStatus(DaemonStatus& status) const {
   models_->fillStatus(status);
   status.durability = durability_->status();
   if (publisher_) status.publish = publisher_->status();
+  if (intake_) status.publish = intake_->status();
   status.counters = MetricValues<Counter>(metrics_);
   status.gauges = MetricValues<Gauge>(metrics_);
   status.histograms = MetricValues<Histogram>(metrics_);

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "server/checkpoint/durability.h"
+#include "server/checkpoint/locked_folder.h"
 #include "server/coordination/coordinator.h"
 #include "server/coordination/hosting.h"
 #include "server/hosting/checkpoint_requests.h"
 #include "server/limits/memory_budgets.h"
 #include "server/loop/background.h"
 #include "server/model/model_host.h"
+#include "server/publish/parts_intake.h"
 #include "server/publish/publisher.h"
 #include "server/push/push_server.h"
 #include "server/replica/standby_disk.h"
@@ -138,9 +140,12 @@ class ParameterHost final : public Hosting {
   /// A standby's copy of its primary's published versions, which come with the image; null: `config` has
   /// none. Threads as makeCopy().
   Result<std::unique_ptr<StandbyFiles>> makeVersionsCopy(Env& image, const DaemonConfig& config) const;
-  /// Published versions; null: not opened, or the configuration has no `publish`. The publisher is as
-  /// thread-safe as its class says, and lives as long as the host.
+  /// Published versions; null: not opened, or the configuration has no `publish`. These objects are as
+  /// thread-safe as their classes say, and live as long as the host.
+  VersionStore* versions() { return versions_.get(); }
+  /// Who makes the versions: one of the two. Null otherwise.
   Publisher* publisher() { return publisher_.get(); }
+  PartsIntake* intake() { return intake_.get(); }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
   /// Whether the model, or rows of its tables, which `save` does not write, are lost when the daemon ends.
@@ -194,7 +199,12 @@ class ParameterHost final : public Hosting {
   /// The state of the model at a published version, from checkpoint and log. Blocks; on any thread.
   Result<std::shared_ptr<const ModelState>> rebuildAt(const VersionInfo& version,
                                                       const ParameterStore& current) const;
+  /// Whether versions are on the disk, rather than in memory.
+  bool versionsAreDurable() const;
+  /// Takes the place of the versions. Blocks.
+  Status placeVersions();
   VersionLedger::Terms versionTerms() const;
+  PartsIntake::Terms intakeTerms() const;
   /// Starts to publish the model, if it is initialized.
   void beginPublishing();
 
@@ -210,7 +220,10 @@ class ParameterHost final : public Hosting {
   std::unique_ptr<ModelHost> models_;
   std::shared_ptr<Env> versionFiles_;
   std::string versionsFolder_;
-  std::unique_ptr<Publisher> publisher_;  // null: not opened, or the configuration has no `publish`
+  std::shared_ptr<LockedFolder> lockedVersions_;  // of a store of versions on the disk; null otherwise
+  std::shared_ptr<VersionStore> versions_;        // null: not opened, or the configuration has no `publish`
+  std::unique_ptr<Publisher> publisher_;          // null: versions are not from training
+  std::unique_ptr<PartsIntake> intake_;           // null: they are not from publishers
   std::map<ProcessId, Process> processes_;
   uint64_t newestDeal_ = 0;  // in Durability's numbering
   WhileQuiesced whileQuiesced_;

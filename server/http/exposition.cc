@@ -132,6 +132,11 @@ void writePublish(MetricWriter& out, const std::optional<PublishStatus>& publish
         [](const PublishStatus& status) { return status.published; });
   write("psd_publish_failures_total", Type::counter, "versions that could not be published",
         [](const PublishStatus& status) { return status.failures; });
+  write("psd_publish_abandoned_total", Type::counter,
+        "steps of publishers whose parts did not become a version",
+        [](const PublishStatus& status) { return status.abandoned; });
+  write("psd_publish_received_bytes_total", Type::counter, "bytes of parts received from publishers",
+        [](const PublishStatus& status) { return status.receivedBytes; });
   write("psd_publish_failing", Type::gauge, "whether the last attempt to publish failed",
         [](const PublishStatus& status) { return status.error.empty() ? 0 : 1; });
   write("psd_publish_duration_seconds", Type::gauge, "duration of the newest publication",

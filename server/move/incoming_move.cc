@@ -10,6 +10,7 @@
 #include "common/text/text.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/departed.h"
+#include "server/config/store_rules.h"
 
 namespace psd {
 namespace {
@@ -41,6 +42,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
     return {ErrorCode::notReady, "the model here is not from this move"};
   }
   PSD_RETURN_IF_ERROR(serving_.mayArrive());
+  if (config_.isStore()) return storeHasNoModel();
   if (config_.model) return refused("`model` is set in this daemon's configuration: start it without");
   const bool occupied = host_.hasModel() || !coordinator_.ranks().empty();
   PSD_RETURN_IF_ERROR(serving_.changeIncoming([&](auto& state) { return state.begin(move, occupied); }));

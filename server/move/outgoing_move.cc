@@ -10,6 +10,7 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "server/config/move_rules.h"
+#include "server/config/store_rules.h"
 
 namespace psd {
 namespace {
@@ -86,6 +87,7 @@ std::optional<Error> OutgoingMove::refusal() const {
 
 Status OutgoingMove::mayBegin() const {
   PSD_RETURN_IF_ERROR(serving_.mayMove());
+  if (config_.isStore()) return storeHasNoModel();
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
   if (host_.publisher()) {
     return {ErrorCode::invalidArgument,

@@ -5,10 +5,7 @@
 #include <utility>
 
 #include <pthread.h>
-#include <spdlog/spdlog.h>
 
-#include "common/log/log_line.h"
-#include "common/text/quantity.h"
 #include "server/checkpoint/manifest.h"
 
 namespace psd {
@@ -146,19 +143,8 @@ Result<VersionInfo> Publisher::attempt(bool isDue) {
   const double began = now();
   Result<VersionInfo> made = make();
   const std::lock_guard hold(mutex_);
-  if (!made.ok()) {
-    if (isDue) schedule_.failed(now());
-    failures_++;
-    lastError_ = made.message();
-    logLine(spdlog::level::err, {.event = "failed"},
-            "publishing failed: {}; training continues, the newest version stays", lastError_);
-    return made;
-  }
-  published_++;
-  lastError_.clear();
-  lastSeconds_ = now() - began;
-  logLine(spdlog::level::info, {.event = "published"}, "version {}: {} in {}, step {}, {}", made->number,
-          bytesText(made->bytes), durationText(lastSeconds_), made->step, momentName(made->moment));
+  if (!made.ok() && isDue) schedule_.failed(now());
+  outcomes_.note(made, now() - began, "training continues, ");
   return made;
 }
 
@@ -179,7 +165,8 @@ Result<VersionInfo> Publisher::make() {
     copy_ = nullptr;  // before the next one is allocated
     PSD_ASSIGN_OR_RETURN(copy_, WeightsCopy::make(source->store, config.as));
   }
-  PSD_RETURN_IF_ERROR(versions_->admits(copy_->model(), source->store->shardCount()));
+  const std::vector<SafetensorsEntry> tensors = safetensorsEntries(copy_->model());
+  PSD_RETURN_IF_ERROR(versions_->admits(tensors, source->store->shardCount()));
   const uint64_t updates = updatesOf(*source->store);
   std::optional<WeightsCopy::Taken> taken;
   while (!taken) {
@@ -190,7 +177,7 @@ Result<VersionInfo> Publisher::make() {
                    .created = utcNow(),
                    .moment = taken->moment,
                    .shardVersions = std::move(taken->shardVersions)};
-  PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {copy_->model(), values}));
+  PSD_ASSIGN_OR_RETURN(info, versions_->publish(std::move(info), {tensors, values}));
   const std::lock_guard hold(mutex_);
   if (source_ && source_->store == source->store) schedule_.succeeded(now(), {updates, 0}, info.bytes);
   pauseMaxSeconds_ = std::max(pauseMaxSeconds_, taken->pauseSeconds);
@@ -201,12 +188,10 @@ PublishStatus Publisher::status() const {
   PublishStatus out;
   versions_->fillStatus(out);
   const std::lock_guard hold(mutex_);
+  out.from = publishFromName(config_.from);
   out.path = path_;
   out.as = config_.as ? dtypeName(*config_.as) : "model";
-  out.published = published_;
-  out.failures = failures_;
-  out.error = lastError_;
-  out.lastSeconds = lastSeconds_;
+  outcomes_.fillStatus(out);
   out.pauseMaxSeconds = pauseMaxSeconds_;
   return out;
 }

@@ -13,6 +13,7 @@
 #include "server/checkpoint/checkpoint_schedule.h"
 #include "server/checkpoint/checkpointer.h"
 #include "server/publish/publish_config.h"
+#include "server/publish/publish_outcomes.h"
 #include "server/publish/version_store.h"
 #include "server/publish/weights_copy.h"
 
@@ -71,9 +72,8 @@ class Publisher {
   Requests requests_;
   bool ending_ = false, publishLast_ = false, hasEnded_ = false;
   Status lastOutcome_;  // of the last version that finish() publishes
-  uint64_t published_ = 0, failures_ = 0;
-  std::string lastError_;
-  double lastSeconds_ = 0, pauseMaxSeconds_ = 0;
+  PublishOutcomes outcomes_;
+  double pauseMaxSeconds_ = 0;
 
   std::thread thread_;  // last: it uses all members above
 };

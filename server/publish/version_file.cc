@@ -18,34 +18,18 @@ constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
 constexpr uint64_t kNumberMax = 1ull << 53;       // far beyond any daemon's
 constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
 
-std::string head(const VersionInfo& info, const ModelSpec& model, std::span<const uint32_t> checksums,
-                 uint64_t leastBytes = 0) {
+std::string head(const VersionInfo& info, std::span<const SafetensorsEntry> tensors,
+                 std::span<const uint32_t> checksums, uint64_t leastBytes = 0) {
   SafetensorsHead head;
   head.addMetadata(versionMetadata(info, checksums));
-  head.add(model);
+  for (const SafetensorsEntry& tensor : tensors) head.add(tensor);
   return head.text(leastBytes);
-}
-
-/// All versions of a model have a head of this size, so that their tensors lie at the same places.
-uint64_t headBytes(const ModelSpec& model, size_t shards) {
-  VersionInfo longest = longestVersion();
-  longest.shardVersions.assign(shards, UINT64_MAX);
-  return head(longest, model, std::vector<uint32_t>(model.tensors.size())).size();
-}
-
-uint64_t valueBytes(const ModelSpec& model) {
-  uint64_t sum = 0;
-  for (const TensorSpec& tensor : model.tensors) sum += tensor.elementCount() * dtypeBytes(tensor.dtype);
-  return sum;
 }
 
 std::vector<uint32_t> checksumsOf(const VersionContent& content) {
   std::vector<uint32_t> checksums;
-  uint64_t at = 0;
-  for (const TensorSpec& tensor : content.model.tensors) {
-    const uint64_t bytes = tensor.elementCount() * dtypeBytes(tensor.dtype);
-    checksums.push_back(crc32c(content.values.subspan(at, bytes)));
-    at += bytes;
+  for (const SafetensorsEntry& tensor : content.tensors) {
+    checksums.push_back(crc32c(content.values.subspan(tensor.begin, tensor.end - tensor.begin)));
   }
   return checksums;
 }
@@ -79,8 +63,15 @@ std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
-uint64_t versionBytes(const ModelSpec& model, size_t shards) {
-  return headBytes(model, shards) + valueBytes(model);
+uint64_t versionBytes(std::span<const SafetensorsEntry> tensors, size_t shards) {
+  return versionHeadBytes(tensors, shards) + (tensors.empty() ? 0 : tensors.back().end);
+}
+
+/// All versions with these tensors have a head of this size, so that their tensors lie at the same places.
+uint64_t versionHeadBytes(std::span<const SafetensorsEntry> tensors, size_t shards) {
+  VersionInfo longest = longestVersion();
+  longest.shardVersions.assign(shards, UINT64_MAX);
+  return head(longest, tensors, std::vector<uint32_t>(tensors.size())).size();
 }
 
 Result<uint64_t> writeVersion(Env& env, const std::string& folder, const VersionInfo& info,
@@ -88,8 +79,8 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
   const std::string path = versionPath(folder, info.number);
   PSD_ASSIGN_OR_RETURN(const bool exists, env.exists(path));
   if (exists) return Error{ErrorCode::io, "'" + path + "' exists already: another program has written it"};
-  const std::string start =
-      head(info, content.model, checksumsOf(content), headBytes(content.model, info.shardVersions.size()));
+  const std::string start = head(info, content.tensors, checksumsOf(content),
+                                 versionHeadBytes(content.tensors, info.shardVersions.size()));
   const Status written = writeFileAtomically(env, path, [&](WritableFile& file) -> Status {
     PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(start))));
     return file.append(content.values);

@@ -8,21 +8,22 @@
 
 #include "common/os/env.h"
 #include "common/safetensors/published_version.h"
-#include "common/types/model_spec.h"
 
 namespace psd {
 
 /// The values of a version: one tensor after another, in the layout of its file.
 struct VersionContent {
-  ModelSpec model;  ///< tensors with the dtypes of the version
+  std::vector<SafetensorsEntry> tensors;  ///< in the order of their values, without gaps
   std::span<const std::byte> values;
 };
 
 /// "FOLDER/version-0000000012.safetensors"
 std::string versionPath(const std::string& folder, uint64_t number);
 
-/// The size of each version's file of the model, which names the versions of `shards` shards.
-uint64_t versionBytes(const ModelSpec& model, size_t shards);
+/// The size of the file of each version with these tensors, which names the versions of `shards` shards, and
+/// of the header in it.
+uint64_t versionBytes(std::span<const SafetensorsEntry> tensors, size_t shards);
+uint64_t versionHeadBytes(std::span<const SafetensorsEntry> tensors, size_t shards);
 
 /// Writes the file of a version, atomically and durably. `info.bytes` is ignored; returns the file's size. An
 /// Error if there is such a file already.

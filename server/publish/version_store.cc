@@ -84,15 +84,15 @@ void VersionStore::follow(VersionLedger::Terms terms) {
   ledger_.follow(terms);
 }
 
-Status VersionStore::admits(const ModelSpec& model, size_t shards) const {
-  const uint64_t bytes = versionBytes(model, shards);
+Status VersionStore::admits(std::span<const SafetensorsEntry> tensors, size_t shards) const {
+  const uint64_t bytes = versionBytes(tensors, shards);
   const std::lock_guard hold(mutex_);
   return ledger_.admits(bytes, Steady::now());
 }
 
 Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent& content) {
   info.history = history_;
-  const uint64_t bytes = versionBytes(content.model, info.shardVersions.size());
+  const uint64_t bytes = versionBytes(content.tensors, info.shardVersions.size());
   if (holds_) PSD_RETURN_IF_ERROR(holds_());
   std::vector<std::string> paths;
   std::vector<uint64_t> surplus;

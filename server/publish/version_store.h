@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,8 +51,9 @@ class VersionStore {
   /// Identifies the sequence of versions: a reader that sees another history must not compare numbers.
   uint64_t history() const { return history_; }
 
-  /// Whether a version of the model, with that number of shards, may be published now. ErrorCode::overloaded.
-  Status admits(const ModelSpec& model, size_t shards) const;
+  /// Whether a version with these tensors, which names the versions of `shards` shards, may be published now.
+  /// ErrorCode::overloaded.
+  Status admits(std::span<const SafetensorsEntry> tensors, size_t shards) const;
   /// Publishes the values as the next version: its file is durable, and at the standby, before any reader
   /// sees it. `info` lacks number and bytes. Blocks; called by one thread.
   Result<VersionInfo> publish(VersionInfo info, const VersionContent& content);

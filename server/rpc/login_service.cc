@@ -6,6 +6,7 @@
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/publishing_service.h"
 #include "server/rpc/reading_service.h"
 #include "server/rpc/training_service.h"
 
@@ -62,6 +63,7 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   results.setCaller(caller->name.c_str());
   results.setRole(std::string(roleName(caller->role)).c_str());
   results.setReading(roles.reading);
+  KJ_IF_MAYBE (publishing, roles.publishing) results.setPublishing(*publishing);
   KJ_IF_MAYBE (training, roles.training) results.setTraining(*training);
   KJ_IF_MAYBE (admin, roles.admin) results.setAdmin(*admin);
   return kj::READY_NOW;
@@ -76,7 +78,10 @@ kj::Promise<void> LoginService::moveOutcome(MoveOutcomeContext context) {
 }
 
 LoginService::Roles LoginService::rolesOf(Role role) {
-  Roles roles{kj::heap<ReadingService>(connection_, control_, administration_), nullptr, nullptr};
+  Roles roles{kj::heap<ReadingService>(connection_, control_, administration_), nullptr, nullptr, nullptr};
+  if (includes(role, Role::publisher)) {
+    roles.publishing = kj::heap<PublishingService>(connection_, administration_);
+  }
   if (includes(role, Role::trainer)) roles.training = kj::heap<TrainingService>(connection_, control_);
   if (includes(role, Role::admin)) roles.admin = kj::heap<AdminService>(connection_, administration_);
   return roles;

@@ -26,6 +26,7 @@ class LoginService final : public CountedService<schema::Login> {
   /// Capabilities of a role.
   struct Roles {
     schema::Reading::Client reading;
+    kj::Maybe<schema::Publishing::Client> publishing;
     kj::Maybe<schema::Training::Client> training;
     kj::Maybe<schema::Admin::Client> admin;
   };

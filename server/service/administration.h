@@ -141,18 +141,29 @@ class Administration {
   }
   /// Threads for calls about versions that block; only where versions() is not an Error.
   WorkerPool& workers() { return *workers_; }
-  /// The published versions, once the daemon serves; null: none are configured. Call at most once.
-  void setPublisher(Publisher* publisher) {
-    if (publisher) workers_ = std::make_unique<WorkerPool>(kWorkers);
-    publisher_ = publisher;
+  /// The published versions and who makes them, as in `host`, once the daemon serves. Call at most once.
+  void setVersions(ParameterHost& host) {
+    if (host.versions()) workers_ = std::make_unique<WorkerPool>(kWorkers);
+    versions_ = host.versions();
+    publisher_ = host.publisher();
+    intake_ = host.intake();
     hasVersionsOrNone_ = true;
   }
-  /// ErrorCode::invalidArgument if none are configured, standby before setPublisher().
+  /// ErrorCode::invalidArgument if none are configured, standby before setVersions().
   Result<std::reference_wrapper<VersionStore>> versions() const {
     if (!hasVersionsOrNone_) return isStandby();
-    Publisher* const publisher = publisher_;
-    if (!publisher) return noVersions();
-    return std::ref(publisher->versions());
+    VersionStore* const versions = versions_;
+    if (!versions) return noVersions();
+    return std::ref(*versions);
+  }
+  /// Where programs that train elsewhere publish. ErrorCode::invalidArgument if they do not here.
+  Result<std::reference_wrapper<PartsIntake>> intake() const {
+    PartsIntake* const intake = intake_;
+    if (intake) return std::ref(*intake);
+    PSD_RETURN_IF_ERROR(versions().status());
+    return Error{ErrorCode::invalidArgument,
+                 "this daemon publishes the model that it trains; a store of versions has publish.from "
+                 "\"publishers\""};
   }
   /// Publishes a version now.
   kj::Promise<Result<VersionInfo>> publish(std::string by) {
@@ -160,7 +171,10 @@ class Administration {
                                                    ParameterHost&) -> kj::Promise<Result<VersionInfo>> {
       coordinator.logOperatorRequest("a version", by);
       if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
-      return publisher_.load()->publish();
+      if (publisher_) return publisher_.load()->publish();
+      return Result<VersionInfo>(ErrorCode::invalidArgument,
+                                 "this daemon stores the versions of other programs (publish.from is "
+                                 "\"publishers\"): they publish, with psd.Publisher");
     });
   }
   /// Rolls the model back to a published version; resolves with the version that this makes.
@@ -232,8 +246,7 @@ class Administration {
       bytes += (store.shardCount() + store.rowShardCount()) * kShardBytes +
                store.model().tables.size() * kTableBytes;
     }
-    if (Publisher* const publisher = host.publisher())
-      bytes += publisher->versions().entries() * kVersionBytes;
+    if (const VersionStore* const versions = host.versions()) bytes += versions->entries() * kVersionBytes;
     return bytes;
   }
 
@@ -265,7 +278,9 @@ class Administration {
   Daemon& daemon_;
   std::atomic<uint64_t> statusBytes_{0};
   ReplicaController* replicaSet_ = nullptr;
+  std::atomic<VersionStore*> versions_{nullptr};
   std::atomic<Publisher*> publisher_{nullptr};
+  std::atomic<PartsIntake*> intake_{nullptr};
   std::atomic<bool> hasVersionsOrNone_{false};
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;

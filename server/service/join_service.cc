@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/config/agreed_codecs.h"
+#include "server/config/store_rules.h"
 
 namespace psd {
 namespace {
@@ -69,6 +70,7 @@ Status JoinService::mayBridge(const ModelSpec& model) const {
 
 kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   using Answer = Result<JoinedTrainer>;
+  if (loop_->config().isStore()) return Answer(refused(storeHasNoModel()));
   if (request.candidate.bridges) {
     if (Status may = mayBridge(request.model); !may.ok()) return Answer(refused(may.error()));
   }

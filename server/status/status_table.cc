@@ -218,9 +218,19 @@ std::string publishLines(const PublishStatus& publish) {
   }
   if (!publish.leases.empty()) text += ", " + countText(publish.leases.size(), "lease");
   if (publish.failures > 0) text += fmt::format(", {} failed", publish.failures);
+  if (publish.abandoned > 0) text += ", " + countText(publish.abandoned, "step") + " abandoned";
   std::string out = labelledLine("published", text);
   if (!publish.error.empty()) out += labelledLine("", "NOT PUBLISHED: " + publish.error);
-  return out;
+  if (!publish.assembling) return out;
+  const AssemblingStatus& step = *publish.assembling;
+  std::string state = "is written";
+  if (!step.missing.empty()) {
+    state = fmt::format("waits for {} of {} ({})", countText(step.missing.size(), "rank"), step.worldSize,
+                        ranksText(step.missing));
+  }
+  if (step.bytes > 0)
+    state += fmt::format(", {} of {} arrived", bytesText(step.arrivedBytes), bytesText(step.bytes));
+  return out + labelledLine("", fmt::format("step {} {}", step.step, state));
 }
 
 std::string partitionLine(const PartitionStatus& partition) {
@@ -297,16 +307,19 @@ std::string statusTable(const DaemonStatus& status) {
   std::string out = oneLine(heading, kLineBytesMax) + "\n";
   out += labelledLine("listening", joined(status.addresses, ", "));
   if (!status.movedTo.empty()) out += labelledLine("moved to", joined(status.movedTo, " "));
-  out += labelledLine("policy", status.policy);
-  out += labelledLine("optimizer", status.optimizer);
-  out += modelLines(status);
-  if (status.partition) out += partitionLine(*status.partition);
-  out += trainersLines(status);
+  const bool isStore = status.publish && status.publish->from == "publishers";  // which has no model
+  if (!isStore) {
+    out += labelledLine("policy", status.policy);
+    out += labelledLine("optimizer", status.optimizer);
+    out += modelLines(status);
+    if (status.partition) out += partitionLine(*status.partition);
+    out += trainersLines(status);
+  }
   if (status.bridge) out += bridgeLine(*status.bridge);
   const bool several = status.hasSeveralGroups();
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting, several);
   for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds, several);
-  out += durabilityLines(status.durability);
+  if (!isStore) out += durabilityLines(status.durability);
   if (status.publish) out += publishLines(*status.publish);
   if (status.replicaSet) out += replicaLines(*status.replicaSet);
   out += heldLine(status.held, status.limits);

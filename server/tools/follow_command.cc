@@ -132,8 +132,9 @@ class Follow {
     PSD_RETURN_IF_ERROR(target_.write(image));
     written_++;
     known_ = info;
-    printNow(fmt::format("version {}: {}, step {}, {}", info.number, bytesText(image.info.bytes), info.step,
-                         momentName(info.moment)));
+    const bool isOfStep = info.moment == VersionMoment::step;
+    printNow(fmt::format("version {}: {}, step {}{}{}", info.number, bytesText(image.info.bytes), info.step,
+                         isOfStep ? "" : ", ", isOfStep ? "" : momentName(info.moment)));
     hook(info);
     return !options_.once && target_.awaitReaders(kReadersBriefly).empty();
   }

@@ -248,7 +248,7 @@ class RefusalTest(PublishTest):
     def test_configurations(self):
         engine = '{"endpoints":["http://127.0.0.1:1"],"prefix":"/psd"}'
         cases = (
-            (("publish={}", f"engine={engine}", "policy.type=locked"), "publish: cannot be combined with `engine`"),
+            (('publish={"from":"publishers"}', f"engine={engine}"), 'publish.from: "publishers" cannot be combined with `engine`'),
             (("publish={\"every_updates\":-1}",), "publish.every_updates"),
             (("publish={\"as\":\"f64\"}",), "publish.as"),
             (("publish={\"keep\":0}",), "publish.keep"),

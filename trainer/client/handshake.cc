@@ -207,6 +207,14 @@ Result<DaemonIdentity> readIdentity(const std::string& server, schema::LoginResu
   return identity;
 }
 
+/// Why the daemon grants no capability to publish; an older daemon has none to grant.
+Error mayNotPublish(const std::string& server, schema::LoginResult::Reader answer) {
+  if (wire::textIn(answer.getRole()) != "admin") return wire::forbiddenError(server, "publisher", answer);
+  return {ErrorCode::protocolMismatch,
+          server +
+              ": the daemon is too old to take versions from programs: update it to the version of this one"};
+}
+
 }  // namespace
 
 kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& token) {
@@ -231,6 +239,9 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
           connection.setRoles(answer.getReading(), kj::mv(training), kj::mv(admin),
                               wire::forbiddenError(server, "trainer", answer),
                               wire::forbiddenError(server, "admin", answer));
+          kj::Maybe<schema::Publishing::Client> publishing;
+          if (answer.hasPublishing()) publishing = answer.getPublishing();
+          connection.setPublishing(kj::mv(publishing), mayNotPublish(server, answer));
           return readIdentity(server, answer);
         },
         [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {

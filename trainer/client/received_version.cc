@@ -2,9 +2,8 @@
 
 #include <cstring>
 #include <new>
-#include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,16 +16,7 @@ namespace psd {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr std::string_view kNames[] = {"F32", "BF16", "F16"};  // of safetensors, by DType
-
 Error damaged(const std::string& why) { return {ErrorCode::io, why}; }
-
-std::optional<DType> dtypeOf(std::string_view name) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    if (name == kNames[static_cast<size_t>(dtype)]) return dtype;
-  }
-  return {};
-}
 
 Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<std::byte[]> file) {
   const std::span<const std::byte> bytes(file.get(), info.bytes);
@@ -37,13 +27,12 @@ Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<st
   }
   FetchedVersion version{.info = info, .file = std::move(file), .received = info.bytes};
   for (const SafetensorsEntry& entry : header.tensors) {
-    const auto dtype = dtypeOf(entry.dtype);
-    if (!dtype) {
-      return damaged(fmt::format("tensor '{}' has dtype {}; versions have F32, BF16 and F16",
-                                 printable(entry.name), printable(entry.dtype, 20)));
+    if (!isVersionDtype(entry.dtype)) {
+      return damaged(fmt::format("tensor '{}' has dtype {}; versions have {}", printable(entry.name),
+                                 printable(entry.dtype, 20), joined(kVersionDtypes, ", ")));
     }
     version.tensors.push_back(
-        {{entry.name, *dtype, entry.shape}, header.dataBegin + entry.begin, header.dataBegin + entry.end});
+        {entry.name, entry.dtype, entry.shape, header.dataBegin + entry.begin, header.dataBegin + entry.end});
     version.sums.push_back(contentSum(version.bytesOf(version.tensors.back())));
   }
   return version;

@@ -19,6 +19,7 @@
 #include "common/types/model_layout.h"
 #include "trainer/python/client_arguments.h"
 #include "trainer/python/python_client.h"
+#include "trainer/python/python_publisher.h"
 #include "trainer/python/python_versions.h"
 
 namespace nb = nanobind;
@@ -556,5 +557,6 @@ NB_MODULE(_psd, m) {
   psd::python::bindCredentials(m);
   psd::python::bindClient(m);
   psd::python::bindVersions(m);
+  psd::python::bindPublisher(m);
   psd::python::bindMemory(m);
 }

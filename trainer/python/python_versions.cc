@@ -10,11 +10,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
 #include "trainer/python/client_arguments.h"
 #include "trainer/python/errors.h"
-#include "trainer/python/shared_client.h"
 
 namespace nb = nanobind;
 
@@ -22,10 +20,6 @@ namespace psd::python {
 namespace {
 
 using namespace nb::literals;
-
-void throwPending() {
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-}
 
 /// The bytes of a version's file, without a copy: the array keeps them alive.
 nb::object bytesOf(const FetchedVersion& version) {
@@ -39,8 +33,8 @@ nb::object bytesOf(const FetchedVersion& version) {
 using TensorFields = std::tuple<std::string, std::string, std::vector<uint64_t>, uint64_t, uint64_t>;
 std::vector<TensorFields> tensorsOf(const FetchedVersion& version) {
   std::vector<TensorFields> tensors;
-  for (const auto& [spec, begin, end] : version.tensors) {
-    tensors.emplace_back(spec.name, std::string(dtypeName(spec.dtype)), spec.shape, begin, end);
+  for (const auto& [name, dtype, shape, begin, end] : version.tensors) {
+    tensors.emplace_back(name, dtype, shape, begin, end);
   }
   return tensors;
 }
@@ -54,76 +48,32 @@ std::string describe(const PublishedVersion& version) {
 
 }  // namespace
 
-PythonVersionReader::PythonVersionReader(ClientOptions options) : process_(getpid()) {
-  options.keepWaiting = handleSignals;
-  auto reader = [&options] {
-    const Unlocked unlocked;
-    return VersionReader::connect(options);
-  }();
-  throwPending();
-  reader_ = take(std::move(reader));
-}
-
-PythonVersionReader::~PythonVersionReader() {
-  if (isAnotherProcess()) {
-    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the process ends
-    new std::shared_ptr<VersionReader>(reader_);  // leaked: threads that do not exist here may hold its lock
-    return;
-  }
-  close();
-}
-
-bool PythonVersionReader::isAnotherProcess() const { return getpid() != process_; }
-
-template <class Work>
-auto PythonVersionReader::run(const Work& work) {
-  if (isAnotherProcess()) {
-    raise({ErrorCode::invalidArgument,
-           fmt::format("this follower belongs to process {}; a process that was forked makes one of its own",
-                       process_)});
-  }
-  if (!reader_) raise({ErrorCode::invalidArgument, "this follower is closed"});
-  auto result = [&, reader = reader_]() mutable {
-    const Unlocked unlocked;
-    const std::shared_ptr<VersionReader> own = std::move(reader);  // released without the GIL
-    return work(*own);
-  }();
-  throwPending();
-  return result;
-}
+PythonVersionReader::PythonVersionReader(ClientOptions options)
+    : reader_("follower", std::move(options), VersionReader::connect) {}
 
 std::vector<PublishedVersion> PythonVersionReader::versions() {
-  return take(run([](VersionReader& reader) { return reader.versions(); }));
+  return take(reader_.run([](VersionReader& reader) { return reader.versions(); }));
 }
 
 PublishedVersion PythonVersionReader::waitFor(uint64_t number, std::optional<double> timeout) {
   std::optional<std::chrono::milliseconds> time;
   if (timeout) time = milliseconds("timeout", *timeout);
-  return take(run([number, time](VersionReader& reader) { return reader.waitFor(number, time); }));
+  return take(reader_.run([number, time](VersionReader& reader) { return reader.waitFor(number, time); }));
 }
 
 FetchedVersion PythonVersionReader::fetch(uint64_t number, const std::optional<FetchedVersion>& base) {
-  return take(
-      run([number, &base](VersionReader& reader) { return reader.fetch(number, base ? &*base : nullptr); }));
+  return take(reader_.run(
+      [number, &base](VersionReader& reader) { return reader.fetch(number, base ? &*base : nullptr); }));
 }
 
 uint64_t PythonVersionReader::pin(uint64_t number, uint64_t seconds) {
-  return take(run([number, seconds](VersionReader& reader) {
+  return take(reader_.run([number, seconds](VersionReader& reader) {
     return reader.pin(number, std::chrono::seconds(seconds));
   }));
 }
 
 void PythonVersionReader::unpin(uint64_t lease) {
-  check(run([lease](VersionReader& reader) { return reader.unpin(lease); }));
-}
-
-void PythonVersionReader::close() {
-  if (!reader_ || isAnotherProcess()) return;
-  std::shared_ptr<VersionReader> last = std::move(reader_);
-  const Unlocked unlocked;
-  // Another thread is within a call. Otherwise the end of the reader still releases its leases.
-  if (last.use_count() > 1) last->interrupt();
-  last = nullptr;
+  check(reader_.run([lease](VersionReader& reader) { return reader.unpin(lease); }));
 }
 
 void bindVersions(nb::module_& m) {
@@ -137,13 +87,15 @@ void bindVersions(nb::module_& m) {
           nb::kw_only(), nb::arg("number"), nb::arg("step"), nb::arg("created"), nb::arg("moment"),
           nb::arg("bytes"), nb::arg("history"))
       .def_ro("number", &PublishedVersion::number, "Rises with every version, also across restarts.")
-      .def_ro("step", &PublishedVersion::step, "Number of updates that every part of it contains.")
+      .def_ro("step", &PublishedVersion::step,
+              "Number of updates that every part of it contains, or the step that psd.Publisher gave it.")
       .def_ro("created", &PublishedVersion::created, "UTC, as \"2026-11-29T12:00:00Z\".")
       .def_prop_ro(
           "moment", [](const PublishedVersion& version) { return std::string(momentName(version.moment)); },
           "'snapshot': of one instant; 'round': of one instant at which all parameter groups had "
           "finished the "
-          "same round; 'live': of no one instant, since updates that take no lock continued.")
+          "same round; 'step': of one step of its publishers; 'live': of no one instant, since updates that "
+          "take no lock continued.")
       .def_ro("bytes", &PublishedVersion::bytes, "Size of its file.")
       .def_ro("history", &PublishedVersion::history,
               "A random number: numbers of versions of different histories cannot be compared.")

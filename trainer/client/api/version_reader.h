@@ -11,7 +11,6 @@
 
 #include "common/patch/content_sum.h"
 #include "common/status/status.h"
-#include "common/types/model_spec.h"
 #include "common/types/version_info.h"
 #include "trainer/client/api/client.h"
 
@@ -24,7 +23,9 @@ using PublishedVersion = VersionInfo;
 /// reader.
 struct FetchedVersion {
   struct Tensor {
-    TensorSpec spec;
+    std::string name;
+    std::string dtype;            ///< as in the file: "BF16", "F8_E4M3"
+    std::vector<uint64_t> shape;  ///< row-major; an empty shape is a scalar
     uint64_t begin = 0, end = 0;  ///< its bytes in `file`
   };
 

@@ -38,6 +38,7 @@ void DaemonConnection::tearDown() {
   reading_ = nullptr;
   training_ = nullptr;
   admin_ = nullptr;
+  publishing_ = nullptr;
   login_ = nullptr;
   rpc_ = nullptr;
 }

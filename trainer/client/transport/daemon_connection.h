@@ -57,6 +57,14 @@ class DaemonConnection {
     mayNotTrain_ = std::move(mayNotTrain);
     mayNotAdminister_ = std::move(mayNotAdminister);
   }
+  /// After setPublishing(); null where the daemon does not allow this program to publish versions.
+  kj::Maybe<schema::Publishing::Client>& publishing() { return publishing_; }
+  void setPublishing(kj::Maybe<schema::Publishing::Client> publishing, Error mayNotPublish) {
+    publishing_ = kj::mv(publishing);
+    mayNotPublish_ = std::move(mayNotPublish);
+  }
+  /// Why publishing() is null.
+  const Error& mayNotPublish() const { return mayNotPublish_; }
   /// Why training() is null.
   const Error& mayNotTrain() const { return mayNotTrain_; }
   /// Why admin() is null.
@@ -107,7 +115,8 @@ class DaemonConnection {
   kj::Maybe<schema::Reading::Client> reading_;
   kj::Maybe<schema::Training::Client> training_;
   kj::Maybe<schema::Admin::Client> admin_;
-  Error mayNotTrain_, mayNotAdminister_;
+  kj::Maybe<schema::Publishing::Client> publishing_;
+  Error mayNotTrain_, mayNotAdminister_, mayNotPublish_;
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   std::optional<Error> ended_;

@@ -1,5 +1,6 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX.
-psd.Follower and psd.SharedVersions read the versions that it publishes."""
+psd.Follower and psd.SharedVersions read the versions that it publishes; psd.Publisher publishes versions of weights that a
+program trains itself."""
 
 __distribution__ = "psd-server"  # identifies this package; see _install.py
 
@@ -30,11 +31,12 @@ from .errors import (
     WorldSizeMismatch,
 )
 from .follower import Follower
+from .publisher import Part, Publisher
 from .shared_versions import SharedVersions
 
 __all__ = [
     "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Follower", "Forbidden", "InputOutputError", "Internal", "Interrupted",
-    "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
-    "PendingPull", "PendingPush", "ProtocolMismatch", "PublishedVersion", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
+    "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "Part", "PartialPush",
+    "PendingPull", "PendingPush", "ProtocolMismatch", "PublishedVersion", "Publisher", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
     "SharedVersions", "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
 ]

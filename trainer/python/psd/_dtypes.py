@@ -16,6 +16,45 @@ BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 """Of an element."""
 
 
+_VERSION_DTYPES = {
+    "F64": "float64", "I64": "int64", "U64": "uint64", "F32": "float32", "I32": "int32", "U32": "uint32", "F16": "float16",
+    "BF16": "bfloat16", "I16": "int16", "U16": "uint16", "I8": "int8", "U8": "uint8", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "BOOL": "bool"}
+"""The dtypes of versions' tensors, by their names in a .safetensors file, as numpy, ml_dtypes and PyTorch name them."""
+_VERSION_NAMES = {name: dtype for dtype, name in _VERSION_DTYPES.items()}
+_OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def version_bytes(dtype: str) -> int:
+    """Of an element of a version's tensor."""
+    name = _VERSION_DTYPES[dtype]
+    return {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(name) or np.dtype(name).itemsize
+
+
+def version_view(part: Any, dtype: str) -> Any:
+    """The elements of bytes of a version. numpy has those that it does not know as of the package ml_dtypes, or without it
+    as unsigned integers of the same bits."""
+    name = _VERSION_DTYPES[dtype]
+    if not isinstance(part, np.ndarray):
+        return part.view(_torch_type(part, name))
+    return part.view(_of_ml_dtypes(name) if name in _OF_ML_DTYPES else name)
+
+
+def version_dtype(tensor: str, array: Any, given: str | None) -> str:
+    """The dtype of a version's tensor that gets the elements of `array`; `given`: the dtype of their bits."""
+    name = array.dtype.name if isinstance(array, np.ndarray) else str(array.dtype).removeprefix("torch.")
+    found = _VERSION_NAMES.get(name)
+    if given is None:
+        if found is None:
+            raise InvalidArgument(f"tensor '{tensor}' has dtype {name}; versions have {', '.join(_VERSION_NAMES)}")
+        return found
+    if given not in _VERSION_DTYPES:
+        raise InvalidArgument(f"tensor '{tensor}' is given with dtype '{given}'; expected one of {', '.join(_VERSION_DTYPES)}")
+    if found is None or version_bytes(found) != version_bytes(given):
+        raise InvalidArgument(f"tensor '{tensor}' has elements of {name}, which are not as large as those of {given}")
+    return given
+
+
 def dtype_of(array: Any) -> str:
     """The dtype of a tensor for values like those of `array`: float32 except for arrays of bfloat16 and float16."""
     return {"bfloat16": "bf16", "float16": "f16"}.get(str(getattr(array, "dtype", "")).removeprefix("torch."), "f32")
@@ -71,9 +110,13 @@ def _torch_type(flat: Any, name: str) -> Any:
 
 
 def _numpy_bfloat16() -> Any:
-    """numpy's type of bfloat16 where the package ml_dtypes is installed, as with JAX, or else that of its bits."""
+    return _of_ml_dtypes("bfloat16")
+
+
+def _of_ml_dtypes(name: str) -> Any:
+    """numpy's type of that name where the package ml_dtypes is installed, as with JAX, or else that of its bits."""
     try:
         import ml_dtypes
     except ImportError:
-        return np.uint16
-    return ml_dtypes.bfloat16
+        return np.uint16 if name == "bfloat16" else np.uint8
+    return getattr(ml_dtypes, name)

@@ -47,7 +47,7 @@ class Held:
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {}
         for name, dtype, shape, begin, end in self._tensors:
-            array = _dtypes.view(self._file[begin:end], dtype).reshape(shape)
+            array = _dtypes.version_view(self._file[begin:end], dtype).reshape(shape)
             if not array.flags.aligned:  # the tensor before it has an odd number of 16-bit elements
                 array = array.copy()
                 array.setflags(write=False)
@@ -59,9 +59,9 @@ class Held:
         tensors = {}
         for name, dtype, shape, begin, end in self._tensors:
             part = self._writable[begin:end]
-            if part.ctypes.data % _dtypes.BYTES[dtype]:
+            if part.ctypes.data % _dtypes.version_bytes(dtype):
                 part = part.copy()
-            tensors[name] = _dtypes.view(torch.from_numpy(part), dtype).reshape(shape)
+            tensors[name] = _dtypes.version_view(torch.from_numpy(part), dtype).reshape(shape)
         return tensors
 
 
@@ -137,8 +137,8 @@ class VersionHolder(abc.ABC):
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The tensors of the version held, by name: read-only views of its bytes, without a copy. They stay valid and
-        unchanged after later calls, also after close(). Those of bfloat16 have the dtype of the package ml_dtypes if it is
-        installed, otherwise uint16 with the same bits."""
+        unchanged after later calls, also after close(). Those of bfloat16 and float8 have the dtypes of the package
+        ml_dtypes if it is installed, otherwise uint16 and uint8 with the same bits."""
         return self._holds("tensors()").arrays()
 
     def torch_tensors(self) -> dict[str, torch.Tensor]:

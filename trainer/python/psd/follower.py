@@ -6,31 +6,20 @@ from . import _install  # noqa: F401, before all else
 
 # isort: split
 
-import atexit
 import contextlib
 import inspect
 import logging
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from . import _arguments, _psd
+from . import _arguments, _connection, _psd
 from ._versions import Held, VersionHolder
-from .client import _log_event
-from .errors import Error, InvalidArgument, ModelMismatch
+from .errors import Error, ModelMismatch
 
 _LEASE_MAX = 600  # seconds
 _log = logging.getLogger("psd")
 _Answer = TypeVar("_Answer")
-_open: weakref.WeakSet[_psd.VersionReader] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Closes all readers at exit, while threads within their calls can still return to Python."""
-    for reader in list(_open):
-        reader.close()
 
 
 class Follower(VersionHolder):
@@ -59,23 +48,15 @@ class Follower(VersionHolder):
                  tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None):
         """Connects to the first of `servers` that answers; all arguments are as for psd.Client. `retry_timeout`: how long a
         call without a timeout of its own tries to reconnect."""
-        if servers is None:
-            servers = os.environ.get("PSD_SERVER", "")
-            if not servers:
-                raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
         super().__init__()
         self._fetched: _psd.FetchedVersion | None = None
         #: Bytes of all versions that have come from the daemon: of a patch what it takes, else the whole file.
         self.received_bytes = 0
-        number, text = _arguments.number, _arguments.text
-        self._reader = _psd.VersionReader(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
-                                          number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
-                                          _arguments.function("on_event", on_event or _log_event),
-                                          token if token is None else text("token", token),
-                                          _psd.CredentialFiles(*(path if path is None else os.fspath(path)
-                                                                 for path in (token_file, tls_ca, tls_cert, tls_key))))
-        _open.add(self._reader)
-        self._servers = servers if isinstance(servers, str) else ",".join(servers)
+        connection = _connection.arguments(servers, connect_timeout, retry_timeout, on_event, token,
+                                           (token_file, tls_ca, tls_cert, tls_key))
+        self._reader = _psd.VersionReader(*connection)
+        _connection.close_at_exit(self._reader)
+        self._servers = ",".join(connection[0])
 
     def wait(self, at_least: int | None = None, timeout: float | None = None) -> int:
         """Waits until a version newer than the one that the previous call returned exists, or one with the number `at_least`

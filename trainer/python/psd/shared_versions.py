@@ -34,7 +34,6 @@ _CAPACITY, _SLOT_AT, _GENERATION, _REPLACED, _SLOTS, _SLOT_WORDS = 2, 3, 8, 9, 1
 _SLOT_LOCK = 1  # the byte of the file that a reader of slot 0 locks
 _LOCK = struct.Struct("hhqqi4x")
 _MAP_NORESERVE = 0x4000
-_DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
 
 
 class _File:
@@ -235,7 +234,7 @@ def _held(taken: _Taken) -> Held:
     data = 8 + int.from_bytes(image[:8].tobytes(), "little")
     header = json.loads(image[8:data].tobytes())
     metadata = header.pop("__metadata__")
-    tensors = [(name, _DTYPES[entry["dtype"]], tuple(entry["shape"]), *(data + offset for offset in entry["data_offsets"]))
+    tensors = [(name, entry["dtype"], tuple(entry["shape"]), *(data + offset for offset in entry["data_offsets"]))
                for name, entry in header.items()]
     info = _psd.PublishedVersion(number=taken.number, step=int(metadata["psd.step"]), created=metadata["psd.created"],
                                  moment=metadata["psd.moment"], bytes=taken.size, history=taken.history)

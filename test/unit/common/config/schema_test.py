@@ -39,6 +39,7 @@ AGGREGATORS = types(next(one["properties"]["aggregator"] for one in SCHEMA["prop
 # Together these reach every key.
 DOCUMENTS = [
     {"publish": {}},
+    {"publish": {"from": "publishers"}},
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
     {"world_size": {"max": 4}, "shards": 3},

@@ -62,12 +62,24 @@ TEST_CASE("Auth: a token file holds names, roles and hashes, comments and empty 
   CHECK(hexOf(tokens->at(1).digest) == std::string(64, 'b'));
 }
 
+TEST_CASE("Auth: roles include reader, and admin all") {
+  using enum Role;
+  for (const Role role : {reader, publisher, trainer, admin}) {
+    CHECK(includes(role, reader));
+    CHECK(includes(admin, role));
+    CHECK(includes(role, role));
+    CHECK(includes(role, admin) == (role == admin));
+  }
+  CHECK_FALSE(includes(trainer, publisher));
+  CHECK_FALSE(includes(publisher, trainer));
+}
+
 TEST_CASE("Auth: bad lines of a token file are named, and never quote what may be a token") {
   const auto [text, words] = GENERATE_REF(table<std::string, std::string>({
       {"pool trainer\n",
        "line 1: expected NAME ROLE sha256:HEX [expires=TIME], three or four words and not 2"},
       {"\npool trainr sha256:" + kHash,
-       "line 2: 'trainr' is not a role; expected reader, trainer, admin; did you mean"},
+       "line 2: 'trainr' is not a role; expected reader, publisher, trainer, admin; did you mean"},
       {"po/ol trainer sha256:" + kHash, "line 1: 'po/ol' is not a name"},
       {"pool trainer md5:" + kHash, "line 1: the third word is sha256:HEX"},
       {"pool trainer sha256:abc", "line 1: a SHA-256 has 64 hexadecimal digits"},

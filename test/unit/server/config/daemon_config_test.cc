@@ -134,6 +134,20 @@ TEST_CASE("a model can come from a file") {
   CHECK(loaded->config.model->spec.tensors.empty());
 }
 
+TEST_CASE("a store of versions has no keys of training") {
+  const auto loaded = read(R"({"publish": {"from": "publishers", "path": "versions"}})");
+  PSD_REQUIRE_OK(loaded);
+  CHECK(loaded->config.isStore());
+  CHECK(loaded->config.publish->path == "versions");
+  for (const char* key : {"policy", "optimizer", "groups", "durability", "device", "shards", "codecs"}) {
+    CHECK_FALSE(loaded->effective.contains(key));
+  }
+  const auto again = readDaemonConfig(loaded->effective);
+  PSD_REQUIRE_OK(again);
+  CHECK(again->effective == loaded->effective);
+  CHECK_FALSE(read(R"({"publish": {}})")->config.isStore());
+}
+
 TEST_CASE("each wrong value gets its one-line error") {
   auto [text, message] = GENERATE(table<std::string, std::string>({
       {R"([])", "the configuration: must be an object, not a list"},
@@ -143,6 +157,15 @@ TEST_CASE("each wrong value gets its one-line error") {
        "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, daemons, index, device, "
        "devices, shards, threads, spin_us, policy, optimizer, groups, row_shards, tables, model, world_size, "
        "codecs, membership, exit_when_done, save, durability, replication, publish, log, limits"},
+      {R"({"publish": {"from": "publishers"}, "policy": {"type": "locked"}})",
+       "policy: is about a model that the daemon trains, and with publish.from \"publishers\" it has none"},
+      {R"({"publish": {"from": "publishers"}, "durability": {"type": "log", "path": "d"}})",
+       "durability: is about a model that the daemon trains, and with publish.from \"publishers\" it has "
+       "none: "
+       "publish.path has the folder of the versions"},
+      {R"({"publish": {"from": "publishers", "every_seconds": 4}})",
+       "publish.every_seconds: requires from \"training\", not \"publishers\""},
+      {R"({"publish": {"path": "v"}})", "publish.path: requires from \"publishers\", not \"training\""},
       {R"({"replicaton": {}})", "replicaton: unknown key; did you mean 'replication'?"},
       {R"({"replication": {}})", "replication: requires `engine`: without one a daemon has no standby"},
       {R"({"index": 0})", "index: requires `daemons`, those that serve a model together"},

@@ -29,7 +29,7 @@ ModelSpec model() { return {"m", {{"a", DType::f32, {kElements}}}, {}}; }
 Status publish(VersionStore& store, uint8_t fill) {
   const std::vector<std::byte> values(kElements * sizeof(float), std::byte{fill});
   const VersionInfo info{.step = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::round};
-  return store.publish(info, {model(), values}).status();
+  return store.publish(info, {safetensorsEntries(model()), values}).status();
 }
 
 Files filesIn(Env& env, const std::string& folder) {

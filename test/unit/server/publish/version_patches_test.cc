@@ -40,7 +40,7 @@ class Versions {
     for (uint64_t i = 0; i < changed; i++) values_[random_() % kElements] = static_cast<uint16_t>(random_());
     const auto made = store_->publish(
         {.step = ++step_, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
-        {{"m", {{"w", DType::bf16, {kElements}}}, {}}, std::as_bytes(std::span(values_))});
+        {{{"w", "BF16", {kElements}, 0, kElements * 2}}, std::as_bytes(std::span(values_))});
     PSD_REQUIRE_OK(made);
     return made->number;
   }

@@ -34,7 +34,7 @@ Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
 Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
   const std::vector<std::byte> values = valuesOf(fill);
   return store.publish({.step = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
-                       {model(), values});
+                       {safetensorsEntries(model()), values});
 }
 
 std::string bytesOf(VersionStore& store, uint64_t number) {
