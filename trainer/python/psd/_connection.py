@@ -28,7 +28,8 @@ def close_at_exit(connection: Any) -> None:
 
 def arguments(servers: str | Sequence[str] | None, connect_timeout: float, retry_timeout: float,
               on_event: Callable[[str, str], None] | None, token: str | None,
-              files: Sequence[str | os.PathLike[str] | None]) -> tuple[Any, ...]:
+              files: Sequence[str | os.PathLike[str] | None]) -> tuple[
+                  list[str], float, float, Callable[..., Any], str | None, _psd.CredentialFiles]:
     """The arguments of a class of _psd that connects. `files`: token_file, tls_ca, tls_cert, tls_key."""
     if servers is None:
         servers = os.environ.get("PSD_SERVER", "")
