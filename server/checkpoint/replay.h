@@ -35,6 +35,7 @@ class ReplayEnd {
   ReplayEnd() = default;
   /// To the same update of all blocks; nullopt: to the end.
   ReplayEnd(std::optional<Version> all) : all_(all) {}
+  ReplayEnd(Version all) : all_(all) {}
   explicit ReplayEnd(std::vector<Version> blocks) : blocks_(std::move(blocks)) {}
 
   /// nullopt: to the end of the log.

@@ -1,0 +1,187 @@
+"""How long a version takes from the call that publishes it until a reader behind a slow link has it in memory.
+
+published.py --psd PSD --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N]
+
+Prints one JSON object. A store of weights publishes one bf16 tensor, of which the share P of elements changes from version to
+version; a link of that rate (tbf) is between the daemon and the reader. `patch`: psd.Follower, which holds the version before.
+`whole`: a psd.Follower that holds none. `xor`: the writer XORs the bytes with those of the version before, compresses the result
+(zstd, level 1) and puts it into a directory, whose files a reader fetches over the same link, decompresses and XORs. Needs root."""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+WAIT_S = 120
+HERE, THERE = "10.79.0.2", "10.79.0.1"
+PORT = 5500
+
+
+def ip(*arguments):
+    done = subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"ip {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+
+
+def place(name):
+    return f"psd-published-{os.getpid()}-{name}"
+
+
+def link(stack, rate):
+    for name in ("there", "here"):
+        ip("netns", "add", place(name))
+        stack.callback(lambda n=name: subprocess.run(["ip", "netns", "del", place(n)], capture_output=True, check=False))
+        ip("-n", place(name), "link", "set", "lo", "up")
+    ip("-n", place("there"), "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", place("here"))
+    for name, address in (("there", THERE), ("here", HERE)):
+        ip("-n", place(name), "addr", "add", f"{address}/24", "dev", "net")
+        ip("-n", place(name), "link", "set", "net", "up")
+        ip("netns", "exec", place(name), "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "2mb", "latency", "50ms")
+
+
+def within(name, command):
+    return ["ip", "netns", "exec", place(name), *map(str, command)]
+
+
+def started(stack, command, **options):
+    process = subprocess.Popen(command, **options)
+    stack.callback(lambda: (process.kill(), process.wait()))
+    return process
+
+
+def changed(values, density, random):
+    """A copy in which that share of the elements, at random places, has other bits."""
+    out = values.copy()
+    places = random.choice(values.size, int(density * values.size), replace=False)
+    out[places] ^= random.integers(1, 8, places.size, dtype=np.uint16)  # the last bits, as small steps change them
+    return out
+
+
+# --- The readers, in the other namespace ---------------------------------------------------------------------------------
+
+
+def read_versions(address, whole):
+    import psd
+    follower, held = psd.Follower(address), 0
+    while True:
+        held = follower.wait(at_least=held + 1)
+        print(json.dumps({"at": time.monotonic(), "number": held, "bytes": follower.received_bytes}), flush=True)
+        if whole:
+            follower.close()
+            follower = psd.Follower(address)
+
+
+def read_directory(elements):
+    import pyarrow
+    held = np.zeros(elements, np.uint16)
+    with socket.create_connection((THERE, PORT)) as peer, peer.makefile("rb") as stream:
+        while head := stream.read(16):
+            size, raw = struct.unpack("<QQ", head)
+            body = stream.read(size)
+            held ^= np.frombuffer(pyarrow.decompress(body, decompressed_size=raw, codec="zstd", asbytes=True), np.uint16)
+            print(json.dumps({"at": time.monotonic(), "bytes": size}), flush=True)
+
+
+# --- The writers ---------------------------------------------------------------------------------------------------------
+
+
+def publish_versions(stack, options, folder, values, random):
+    import psd
+    config = {"listen": [f"unix://{folder / 'psd.sock'}", f"tcp://{THERE}:{PORT}"], "insecure": True,
+              "publish": {"from": "publishers", "path": str(folder / "versions"), "keep": 3}}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    started(stack, within("there", [options.psd, "--config", folder / "config.json"]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    publisher = psd.Publisher(f"unix://{folder / 'psd.sock'}", connect_timeout=30)
+    stack.callback(publisher.close)
+    publisher.publish(1, {"w": values})
+    reader = started(stack, within("here", [sys.executable, __file__, "--read", f"tcp://{THERE}:{PORT}", "--way", options.way]),
+                     stdout=subprocess.PIPE, text=True)
+    first = json.loads(reader.stdout.readline())
+    seconds, travelled, before = [], [], first["bytes"]
+    for step in range(2, options.versions + 2):
+        values = changed(values, options.density, random)
+        begun = time.monotonic()
+        publisher.publish(step, {"w": values})
+        seen = json.loads(reader.stdout.readline())
+        seconds.append(seen["at"] - begun)
+        travelled.append(seen["bytes"] - (0 if options.way == "whole" else before))
+        before = seen["bytes"]
+    return seconds, travelled
+
+
+def write_directory(stack, options, folder, values, random):
+    import pyarrow
+    serving = started(stack, within("there", [sys.executable, __file__, "--serve", folder]), stdout=subprocess.PIPE, text=True)
+    serving.stdout.readline()
+    reader = started(stack, within("here", [sys.executable, __file__, "--read", "directory", "--way", "xor", "--size", options.size]),
+                     stdout=subprocess.PIPE, text=True)
+    seconds, travelled, before = [], [], np.zeros_like(values)
+    for number in range(options.versions + 1):
+        begun = time.monotonic()
+        raw = (values ^ before).tobytes()
+        body = pyarrow.compress(raw, codec=pyarrow.Codec("zstd", compression_level=1), asbytes=True)
+        written = folder / f"{number}.tmp"
+        written.write_bytes(struct.pack("<QQ", len(body), len(raw)) + body)
+        written.rename(folder / f"{number}.version")
+        seen = json.loads(reader.stdout.readline())
+        if number > 0:
+            seconds.append(seen["at"] - begun)
+            travelled.append(seen["bytes"])
+        before, values = values, changed(values, options.density, random)
+    return seconds, travelled
+
+
+def serve_directory(folder):
+    """Sends the files of the directory, in order, as they appear."""
+    with socket.create_server((THERE, PORT)) as listening:
+        print("listening", flush=True)
+        peer = listening.accept()[0]
+        number = 0
+        while True:
+            path = pathlib.Path(folder) / f"{number}.version"
+            if not path.exists():
+                time.sleep(0.001)
+                continue
+            with path.open("rb") as file:
+                peer.sendfile(file)
+            number += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--psd")
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--density", type=float, default=0.01)
+    parser.add_argument("--way", choices=("patch", "whole", "xor"), default="patch")
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--versions", type=int, default=3)
+    parser.add_argument("--read")
+    parser.add_argument("--serve")
+    options = parser.parse_args()
+    elements = (options.size << 20) // 2
+    if options.serve:
+        return serve_directory(options.serve)
+    if options.read:
+        return read_directory(elements) if options.way == "xor" else read_versions(options.read, options.way == "whole")
+    random = np.random.default_rng(1)
+    values = random.standard_normal(elements, np.float32).view(np.uint32).__rshift__(16).astype(np.uint16)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-published-", dir="/dev/shm")))
+        link(stack, options.rate)
+        work = write_directory if options.way == "xor" else publish_versions
+        seconds, travelled = work(stack, options, folder, values, random)
+    print(json.dumps({"seconds": statistics.median(seconds), "bytes": statistics.median(travelled)}))
+
+
+if __name__ == "__main__":
+    main()
