@@ -1,8 +1,12 @@
 """The groups of scripts/bench without a daemon: the optimizers' and aggregators' loops on the CPU, patches between
 versions, and kernels on a GPU."""
 
+import itertools
+import os
+import shutil
+
 from bench_group import MIB, SIZE, Group
-from bench_report import Row, gigabytes, mebibytes, millions
+from bench_report import Row, gigabytes, mebibytes, millions, milliseconds
 
 
 class Optimizers(Group):
@@ -78,9 +82,14 @@ class Publish(Group):
     title = "Patches between published versions"
     text = """`psd-bench-patches`: one thread, in process, a tensor of 256 MiB in bf16 of which random elements change. *entropy*: of the positions, and 16
 bits for each value. Rates are in bytes of the tensor, of both tensors for *compare* and *make*. *read*: a loop that sums the words of the same
-buffers."""
+buffers. *publish to visible*: a store of weights publishes 256 MiB of 16-bit values; seconds until a reader behind a link of that rate has the
+version, by a patch, *whole*, or by `test/bench/published.py`'s *xor*: XOR and zstd through a directory, whose writer keeps the version
+before."""
     rates = ("read both", "read", "compare", "make", "sum", "verify", "apply", "merge")
     densities = (0.003, 0.01, 0.03, 0.08)
+    links = {"200mbit": "0.2 Gbit/s", "1gbit": "1 Gbit/s", "10gbit": "10 Gbit/s"}
+    ways = ("patch", "whole", "xor")
+    rounds_max = 3
 
     def measurements(self):
         work = {name: lambda n=name: self.figure(n, n.replace(" ", "_") + "_bytes_per_s") for name in self.rates}
@@ -88,7 +97,17 @@ buffers."""
             for what in ("bytes", "entropy_bytes"):
                 work[f"{what} {density}"] = lambda d=density, w=what: next(
                     each[w] for each in self.report["sizes"] if each["density"] == d)
+        missing = "root" if os.getuid() != 0 else next((program for program in ("ip", "tc") if not shutil.which(program)), None)
+        if missing:
+            self.unmeasured.append(f"versions behind a slow link: needs {missing}")
+            return work
+        for link, density, way in itertools.product(self.links, (self.densities[0], self.densities[-1]), self.ways):
+            work[f"{way} {link} {density}"] = lambda at=link, d=density, w=way: self.published(at, d, w)
         return work
+
+    def published(self, link, density, way):
+        """Seconds from the call that publishes a version until a reader behind the link has it."""
+        return self.programs.published(rate=link, density=density, way=way, size=16 if self.quick else 256, versions=3)["seconds"]
 
     def figure(self, name, key):
         """The first figure of a round runs the program."""
@@ -106,4 +125,15 @@ buffers."""
                 Row.floor("apply, 1 % changed", medians["apply"], 20e9, gigabytes),
                 Row.at_least("apply, 1 % changed", medians["apply"], "read", medians["read"], None, gigabytes),
                 Row.at_least("verify, 1 % changed", medians["verify"], "apply", medians["apply"], None, gigabytes),
-                Row.at_least("merge two, 1 % changed in each", medians["merge"], "apply", medians["apply"], None, gigabytes)]
+                Row.at_least("merge two, 1 % changed in each", medians["merge"], "apply", medians["apply"], None, gigabytes),
+                *self.visible(medians)]
+
+    def visible(self, medians):
+        rows = []
+        for link, density in itertools.product(self.links, (self.densities[0], self.densities[-1])):
+            seconds = {way: medians.get(f"{way} {link} {density}") for way in self.ways}
+            if seconds["patch"] is None:
+                continue
+            for way in ("whole", "xor"):
+                rows.append(Row.at_most(f"publish to visible, {self.links[link]}, {density * 100:g} %", seconds["patch"], way, seconds[way], 1, milliseconds))
+        return rows

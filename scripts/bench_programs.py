@@ -73,6 +73,12 @@ class Programs:
         """A run of psd-bench-patches."""
         return self.run([self.folder / "psd-bench-patches", "--seconds", self.seconds], 10 * self.seconds)
 
+    def published(self, **flags):
+        """A run of test/bench/published.py; flags are named like its options."""
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "published.py"
+        options = [item for name, value in flags.items() for item in (f"--{name}", value)]
+        return self.run([self.python, script, "--psd", self.folder / "psd", "--package", self.package(), *options], 60)
+
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)

@@ -1,6 +1,6 @@
 """How long a version takes from the call that publishes it until a reader behind a slow link has it in memory.
 
-published.py --psd PSD --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N]
+published.py --psd PSD --package FOLDER --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N]
 
 Prints one JSON object. A store of weights publishes one bf16 tensor, of which the share P of elements changes from version to
 version; a link of that rate (tbf) is between the daemon and the reader. `patch`: psd.Follower, which holds the version before.
@@ -60,9 +60,9 @@ def started(stack, command, **options):
 
 
 def changed(values, density, random):
-    """A copy in which that share of the elements, at random places, has other bits."""
+    """A copy in which about that share of the elements, at random places, has other bits."""
     out = values.copy()
-    places = random.choice(values.size, int(density * values.size), replace=False)
+    places = random.integers(0, values.size, int(density * values.size))
     out[places] ^= random.integers(1, 8, places.size, dtype=np.uint16)  # the last bits, as small steps change them
     return out
 
@@ -104,7 +104,7 @@ def publish_versions(stack, options, folder, values, random):
     publisher = psd.Publisher(f"unix://{folder / 'psd.sock'}", connect_timeout=30)
     stack.callback(publisher.close)
     publisher.publish(1, {"w": values})
-    reader = started(stack, within("here", [sys.executable, __file__, "--read", f"tcp://{THERE}:{PORT}", "--way", options.way]),
+    reader = started(stack, within("here", [sys.executable, __file__, "--read", f"tcp://{THERE}:{PORT}", "--way", options.way, "--package", options.package]),
                      stdout=subprocess.PIPE, text=True)
     first = json.loads(reader.stdout.readline())
     seconds, travelled, before = [], [], first["bytes"]
@@ -129,7 +129,7 @@ def write_directory(stack, options, folder, values, random):
     for number in range(options.versions + 1):
         begun = time.monotonic()
         raw = (values ^ before).tobytes()
-        body = pyarrow.compress(raw, codec=pyarrow.Codec("zstd", compression_level=1), asbytes=True)
+        body = pyarrow.Codec("zstd", compression_level=1).compress(raw, asbytes=True)
         written = folder / f"{number}.tmp"
         written.write_bytes(struct.pack("<QQ", len(body), len(raw)) + body)
         written.rename(folder / f"{number}.version")
@@ -165,9 +165,12 @@ def main():
     parser.add_argument("--way", choices=("patch", "whole", "xor"), default="patch")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--versions", type=int, default=3)
+    parser.add_argument("--package", help="the folder of the Python package")
     parser.add_argument("--read")
     parser.add_argument("--serve")
     options = parser.parse_args()
+    if options.package:
+        sys.path.insert(0, options.package)
     elements = (options.size << 20) // 2
     if options.serve:
         return serve_directory(options.serve)
