@@ -59,7 +59,7 @@ interface Publishing {
   # The rank gives the declared parts of the step, which count as undeclared then. Parked until all ranks have begun it.
   # A rank may begin a step again, and continues with what has arrived if its parts are the same. `incarnation`: a random
   # number, not 0, that the program draws once; the newest program that begins for a rank takes it over.
-  # A connection may have one such call outstanding; another one fails.
+  # A connection may have few such calls outstanding (docs/reference/protocol.md).
   # invalidArgument: the step is published with other bytes, is older than the newest version, or the parts of all ranks
   # do not give each element once. worldSizeMismatch, modelMismatch: the ranks disagree. rankTaken: another program has
   # taken over the rank. notReady: other ranks have begun a newer step. deadlineExceeded: not all ranks have begun within

@@ -22,7 +22,7 @@ struct PatchHead {
   uint32_t format, tensors;
   uint64_t history, from, to, fileBytes, headerBytes;
 };
-static_assert(sizeof(PatchHead) == 56);
+static_assert(sizeof(PatchHead) == kPatchHeadBytes);
 
 /// The bytes before a tensor's patch.
 struct TensorHead {
@@ -161,6 +161,13 @@ PatchedTensor patchedTensor(const SafetensorsEntry& tensor) {
   // Of an unknown dtype bytes are compared.
   const uint64_t elementBytes = std::max<uint64_t>(1, safetensorsElementBytes(tensor.dtype));
   return {tensor.end - tensor.begin, static_cast<uint32_t>(elementBytes)};
+}
+
+std::optional<PatchEnds> peekPatch(std::span<const std::byte, kPatchHeadBytes> first) {
+  PatchHead head;
+  std::memcpy(&head, first.data(), sizeof head);
+  if (std::memcmp(head.magic, kPatchMagic, sizeof kPatchMagic) != 0 || head.from >= head.to) return {};
+  return PatchEnds{head.history, head.from, head.to};
 }
 
 Status checkPatchable(const VersionHeader& base, const VersionHeader& next) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,6 +69,13 @@ class VersionPatchWriter {
 /// their beginning. ErrorCode::modelMismatch says why there is no patch between the two.
 Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::byte> next,
                         std::span<ContentSum> sums, const PatchSink& sink);
+
+/// What the first bytes of a patch say; nothing is verified. nullopt: they are not those of a patch.
+struct PatchEnds {
+  uint64_t history = 0, from = 0, to = 0;
+};
+inline constexpr uint64_t kPatchHeadBytes = 56;
+std::optional<PatchEnds> peekPatch(std::span<const std::byte, kPatchHeadBytes> first);
 
 /// A verified patch. Refers to the bytes that it was read from, which do not change. A value type.
 class VersionPatch {

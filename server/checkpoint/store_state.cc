@@ -274,6 +274,7 @@ Result<ModelState> stateOf(ParameterStore& store) {
     out.steps = shard.version().value - shard.stateSince().value;
     for (size_t plane = 0; plane < planeNames(store.optimizerOf(shard)).size(); plane++) {
       std::vector<float>& values = out.planes.emplace_back();
+      values.reserve(shard.range().count);
       while (values.size() < shard.range().count) {
         const uint64_t count = std::min(kRestorePieceElements, shard.range().count - values.size());
         PSD_ASSIGN_OR_RETURN(const ReadView view,
@@ -285,7 +286,7 @@ Result<ModelState> stateOf(ParameterStore& store) {
   return state;
 }
 
-Status replaceState(ParameterStore& store, const ModelState& state) {
+Status replaceState(ParameterStore& store, const ModelState& state, bool pristine) {
   kj::EventLoop loop;  // locks are awaited as promises; this thread may block
   kj::WaitScope scope(loop);
   std::vector<ShardLock::Guard> locked;
@@ -308,7 +309,7 @@ Status replaceState(ParameterStore& store, const ModelState& state) {
     Shard& shard = store.shard(i);
     const uint64_t steps = state.shards[i].steps;
     const uint64_t version = std::max(steps, shard.version().value + 1);
-    shard.replace(Version{version}, Version{version - steps});
+    shard.replace(Version{version}, Version{version - steps}, pristine);
   }
   return {};
 }

@@ -69,7 +69,8 @@ Result<ModelState> stateOf(ParameterStore& store);
 /// Replaces values, optimizer state and versions of all shards, under their locks: a shard's version becomes
 /// its number of steps, or one more than before if that is larger. Blocks. No update may be in progress.
 /// After an error some values may be replaced, but no version.
-Status replaceState(ParameterStore& store, const ModelState& state);
+/// `pristine`: see ParameterBlock::replace().
+Status replaceState(ParameterStore& store, const ModelState& state, bool pristine);
 
 /// The parameter groups of `model`, whose layout has the offset `begin` in the whole model's, according to
 /// checkpoints that hold all of it.

@@ -112,6 +112,7 @@ class VersionPull {
     request.setTo(to);
     request.setOffset(at);
     request.setCount(static_cast<uint32_t>(std::min<uint64_t>(kSliceBytes, patch_.size() - at)));
+    renewLease(to);
     return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
         .then([this, to, at](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<bool> {
           if (answer.isError()) return false;
@@ -174,9 +175,7 @@ class VersionPull {
     request.setNumber(info_.number);
     request.setOffset(static_cast<uint64_t>(into.data() - bytes_.data()));
     request.setCount(static_cast<uint32_t>(into.size()));
-    if (Clock::now() - leasedAt_ >= kRenewAfter) {
-      renewal_ = lease(info_.number).ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
-    }
+    renewLease(info_.number);
     return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
         .then([this, into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<void> {
           if (answer.isError()) {
@@ -192,6 +191,11 @@ class VersionPull {
           if (bytes.size() == into.size()) return kj::READY_NOW;
           return read(into.subspan(bytes.size()));
         });
+  }
+
+  void renewLease(uint64_t number) {
+    if (Clock::now() - leasedAt_ < kRenewAfter) return;
+    renewal_ = lease(number).ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
   }
 
   kj::Promise<void> release() {

@@ -1,6 +1,7 @@
 #include "server/hosting/parameter_host.h"
 
 #include <algorithm>
+#include <new>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -164,53 +165,80 @@ Result<VersionInfo> ParameterHost::findToRollBack(uint64_t number) const {
 
 Result<std::shared_ptr<const ModelState>> ParameterHost::rebuildAt(const VersionInfo& version,
                                                                    const ParameterStore& current) const {
+  const auto cannot = [&version](const Error& error) {
+    return Error{error.code, fmt::format("version {} cannot be rebuilt: {}", version.number, error.message)};
+  };
   std::vector<Version> until;
   for (const uint64_t each : version.shardVersions) until.push_back({each});
-  auto rebuilt = rebuild(env_, config_->durability.path, ReplayEnd(std::move(until)));
-  if (!rebuilt.ok()) {
-    return Error{rebuilt.error().code,
-                 fmt::format("version {} cannot be rebuilt: {}", version.number, rebuilt.message())};
+  try {
+    auto rebuilt = rebuild(env_, config_->durability.path, ReplayEnd(std::move(until)));
+    if (!rebuilt.ok()) return cannot(rebuilt.error());
+    for (size_t i = 0; i < current.shardCount(); i++) {
+      const Shard& shard = current.shard(i);
+      const bool same =
+          i < (*rebuilt)->shardCount() && (*rebuilt)->shard(i).range() == shard.range() &&
+          (*rebuilt)->optimizerOf((*rebuilt)->shard(i)).name() == current.optimizerOf(shard).name();
+      if (!same) return cannot({ErrorCode::invalidArgument, "it has other shards or another optimizer"});
+    }
+    auto state = stateOf(**rebuilt);
+    if (!state.ok()) return cannot(state.error());
+    *rebuilt = nullptr;
+    std::vector<float> weights(current.layout().totalElements());
+    for (size_t i = 0; i < current.shardCount(); i++) {
+      std::ranges::copy(state->shards[i].planes.front(),
+                        weights.begin() + static_cast<ptrdiff_t>(current.shard(i).range().begin));
+    }
+    // A crash may have lost updates of the version, and others may have their numbers now.
+    const Status same = publisher_->versions().checkWeights(version.number, current.layout(), weights);
+    if (!same.ok()) return cannot(same.error());
+    return std::shared_ptr<const ModelState>(std::make_shared<ModelState>(*std::move(state)));
+  } catch (const std::bad_alloc&) {
+    return cannot(
+        {ErrorCode::overloaded, "out of memory: it takes twice the model and the optimizer's state"});
   }
-  for (size_t i = 0; i < current.shardCount(); i++) {
-    const Shard& shard = current.shard(i);
-    const bool same =
-        i < (*rebuilt)->shardCount() && (*rebuilt)->shard(i).range() == shard.range() &&
-        (*rebuilt)->optimizerOf((*rebuilt)->shard(i)).name() == current.optimizerOf(shard).name();
-    if (same) continue;
-    return Error{
-        ErrorCode::invalidArgument,
-        fmt::format("version {} was trained with other shards or another optimizer", version.number)};
-  }
-  PSD_ASSIGN_OR_RETURN(ModelState state, stateOf(**rebuilt));
-  return std::shared_ptr<const ModelState>(std::make_shared<ModelState>(std::move(state)));
 }
 
-kj::Promise<Result<VersionInfo>> ParameterHost::rollBack(uint64_t number,
-                                                         std::function<Departed()> departed) {
+kj::Promise<Result<VersionInfo>> ParameterHost::rollBack(uint64_t number, std::function<Departed()> departed,
+                                                         std::function<void()> replaced) {
   using State = std::shared_ptr<const ModelState>;
+  using Made = Result<VersionInfo>;
   auto version = findToRollBack(number);
-  if (!version.ok()) return Result<VersionInfo>(version.error());
-  if (std::exchange(rollsBack_, true)) {
-    return Result<VersionInfo>(ErrorCode::notReady, "another rollback is in progress");
-  }
+  if (!version.ok()) return Made(version.error());
+  if (std::exchange(rollsBack_, true)) return Made(ErrorCode::notReady, "another rollback is in progress");
   const std::shared_ptr<ServedModel> model = models_->model();
+  // The version that the rollback makes; its copy is taken before gradients are accepted again.
+  const auto made = std::make_shared<kj::Maybe<kj::Promise<Made>>>();
   return background_
-      .run<Result<State>>(
-          [this, version = *std::move(version), model] { return rebuildAt(version, *model->store); })
-      .then([this, model](Result<State> state) -> kj::Promise<Status> {
+      .tryRun<Result<State>>([this, version = *version, model] { return rebuildAt(version, *model->store); })
+      .then([this, model, made, replaced = std::move(replaced)](Result<State> state) -> kj::Promise<Status> {
         if (!state.ok()) return state.status();
-        return whileQuiesced_([this, model, state = *std::move(state)]() -> kj::Promise<Status> {
+        return whileQuiesced_([this, model, made, replaced,
+                               state = *std::move(state)]() -> kj::Promise<Status> {
           if (models_->model() != model) return Status(ErrorCode::notReady, "the model has been replaced");
-          return models_->replace(state);
+          return models_->replace(state).then([this, made, replaced](Status outcome) -> kj::Promise<Status> {
+            if (!outcome.ok()) return outcome;
+            replaced();
+            Publisher::Making making = publisher_->publishAfter();
+            *made = kj::mv(making.published);
+            return making.copied.then([] { return Status(); });
+          });
         });
       })
-      .then([this, departed = std::move(departed)](Status replaced) -> kj::Promise<Status> {
-        if (!replaced.ok() || !log_) return replaced;
+      .then([this, departed = std::move(departed)](Status outcome) -> kj::Promise<Status> {
+        if (!outcome.ok() || !log_) return outcome;
         return log_->whenDurable(log_->append(departed())).then([] { return Status(); });
       })
-      .then([this](Status replaced) -> kj::Promise<Result<VersionInfo>> {
-        if (!replaced.ok()) return Result<VersionInfo>(replaced.error());
-        return publisher_->publish();
+      .then([made, number = version->number](Status outcome) -> kj::Promise<Made> {
+        if (!outcome.ok()) return Made(outcome.error());
+        KJ_IF_MAYBE (published, *made) {
+          return published->then([number](Made version) -> Made {
+            if (version.ok()) return version;
+            return Error{version.error().code,
+                         fmt::format("the model is that of version {} again, and could not be published: {}",
+                                     number, version.message())};
+          });
+        }
+        return Made(ErrorCode::internal, "nothing was published");
       })
       .attach(kj::defer([this] { rollsBack_ = false; }));
 }

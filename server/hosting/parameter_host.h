@@ -55,8 +55,10 @@ class ParameterHost final : public Hosting {
   kj::Promise<Status> restore(std::shared_ptr<const ModelState> state, Departed departed);
   /// Rebuilds the model, with the state of its optimizer, as it was at the published version `number`, lets
   /// it replace the current one, and publishes that as a new version, which it resolves with. Gradients of
-  /// earlier versions are stale from then on. `departed`: as of now.
-  kj::Promise<Result<VersionInfo>> rollBack(uint64_t number, std::function<Departed()> departed);
+  /// earlier versions are stale from then on. `departed`: as of the call; `replaced` is called once the model
+  /// is replaced, also if publishing fails then. Errors: as of Admin.rollBack in the schema.
+  kj::Promise<Result<VersionInfo>> rollBack(uint64_t number, std::function<Departed()> departed,
+                                            std::function<void()> replaced);
   /// Resumes from a checkpoint, or loads or allocates the configured model. Blocks; call after open().
   Result<PriorRun> prepare();
   /// Writes a file and then a checkpoint of the current model to `to`; resolves with the checkpoint's path.
@@ -194,7 +196,8 @@ class ParameterHost final : public Hosting {
   Status checkSessions(const TrainerProcess& process) const;
   /// Checks that there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
-  /// The published version `number`, if the model can be rolled back to it. ErrorCode::invalidArgument.
+  /// The published version `number`, if the model can be rolled back to it. Errors: invalidArgument,
+  /// notReady.
   Result<VersionInfo> findToRollBack(uint64_t number) const;
   /// The state of the model at a published version, from checkpoint and log. Blocks; on any thread.
   Result<std::shared_ptr<const ModelState>> rebuildAt(const VersionInfo& version,

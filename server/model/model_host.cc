@@ -168,16 +168,18 @@ Status ModelHost::mayRestore() const {
 
 kj::Promise<Status> ModelHost::restore(std::shared_ptr<const ModelState> state) {
   if (Status may = mayRestore(); !may.ok()) return may;
-  return replace(std::move(state));
+  return replace(std::move(state), /*pristine=*/true);
 }
 
-kj::Promise<Status> ModelHost::replace(std::shared_ptr<const ModelState> state) {
+kj::Promise<Status> ModelHost::replace(std::shared_ptr<const ModelState> state, bool pristine) {
   const auto saved = std::make_shared<Status>();
-  return quiesce()
-      .then([this, state = std::move(state), saved] {
-        return background_.tryRun<Status>([this, state, saved, source = savingSource(model_)] {
+  // Gradients that wait for others are answered, since their round never closes afterwards.
+  return settle(std::vector<bool>(model_->policies().size(), false))
+      .then([this] { return quiesce(); })
+      .then([this, state = std::move(state), pristine, saved] {
+        return background_.tryRun<Status>([this, state, pristine, saved, source = savingSource(model_)] {
           return durability_.replace(
-              source, [&] { return replaceState(*source.store, *state); }, *saved);
+              source, [&] { return replaceState(*source.store, *state, pristine); }, *saved);
         });
       })
       .then([this, saved](Status replaced) -> Status {

@@ -89,8 +89,9 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Status mayRestore() const;
   /// Replaces them, and saves the result. Called while new gradients are held back and none is incomplete.
   kj::Promise<Status> restore(std::shared_ptr<const ModelState> state);
-  /// restore() whatever mayRestore() says: gradients that wait for others are dropped.
-  kj::Promise<Status> replace(std::shared_ptr<const ModelState> state);
+  /// restore() whatever mayRestore() says: gradients that wait for others are applied or dropped first.
+  /// `pristine`: a run begins with the state.
+  kj::Promise<Status> replace(std::shared_ptr<const ModelState> state, bool pristine = false);
   /// Drops an uninitialized model, unless the configuration names it, so that the next trainer can supply its
   /// own. Returns whether it has no model now.
   bool dropUninitialized();

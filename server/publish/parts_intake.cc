@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kIntakePoll{20};  // the most that the end of a wait is late
 constexpr std::chrono::seconds kIntakePrune{1};       // between looks for leases that have ended
 constexpr uint64_t kDeclarationsBytes = 256u << 20;
-constexpr uint64_t kHeadBytesMax = 100u << 20;  // of the safetensors format
+constexpr uint64_t kHeadBytesMax = 100'000'000;  // of the safetensors format
 constexpr size_t kRanksNamedMax = 16, kMissingMax = 64, kLinesMax = 64;
 
 /// "rank 3", "ranks 0, 2 and 5", "ranks 0, …, 15 and 40 others".
@@ -194,9 +194,11 @@ kj::Promise<Result<PartsIntake::Begun>> PartsIntake::begin(Request request) {
   if (ending_) return Answer(shuttingDownError());
   const Status may = fences_.check(request.rank, request.incarnation);
   if (!may.ok()) return Answer(may.error());
-  fences_.admit(request.rank, request.incarnation);
+  const uint32_t rank = request.rank;
+  const uint64_t incarnation = request.incarnation;
   const auto newest = versions_->find(0);
   if (newest.ok() && request.step <= newest->step) {
+    fences_.admit(rank, incarnation);
     repeated_.push_back({std::move(request), kj::mv(answer.fulfiller)});
     wake_.notify_one();
     return kj::mv(answer.promise);
@@ -205,6 +207,7 @@ kj::Promise<Result<PartsIntake::Begun>> PartsIntake::begin(Request request) {
   const std::optional<Error> refused =
       isWritten ? joinWriting(request, answer.fulfiller) : joinCurrent(request, answer.fulfiller);
   if (refused) return Answer(*refused);
+  fences_.admit(rank, incarnation);  // a program that is refused does not take over the rank
   return kj::mv(answer.promise);
 }
 

@@ -46,16 +46,18 @@ void Publisher::forget() {
   source_.reset();
 }
 
-kj::Promise<Result<VersionInfo>> Publisher::publish() {
+Publisher::Making Publisher::publishAfter() {
+  using Outcome = Result<VersionInfo>;
   const std::lock_guard hold(mutex_);
-  if (ending_) return Result<VersionInfo>(Error{ErrorCode::shuttingDown, "the daemon is shutting down"});
-  if (!source_) {
-    return Result<VersionInfo>(Error{ErrorCode::notReady, "the model has no values yet"});
+  if (ending_) {
+    return {kj::READY_NOW, Outcome(Error{ErrorCode::shuttingDown, "the daemon is shutting down"})};
   }
-  auto request = kj::newPromiseAndCrossThreadFulfiller<Result<VersionInfo>>();
-  requests_.push_back(kj::mv(request.fulfiller));
+  if (!source_) return {kj::READY_NOW, Outcome(Error{ErrorCode::notReady, "the model has no values yet"})};
+  auto copied = kj::newPromiseAndCrossThreadFulfiller<void>();
+  auto published = kj::newPromiseAndCrossThreadFulfiller<Outcome>();
+  requests_.push_back({kj::mv(copied.fulfiller), kj::mv(published.fulfiller)});
   wake_.notify_one();
-  return kj::mv(request.promise);
+  return {kj::mv(copied.promise), kj::mv(published.promise)};
 }
 
 void Publisher::follow(const PublishConfig& config, VersionLedger::Terms terms) {
@@ -80,7 +82,9 @@ void Publisher::end(bool publishLast) {
   {
     // The caller's thread may be the one that would give up a standby which does not answer.
     std::unique_lock hold(mutex_);
-    if (publishLast_) ended_.wait_for(hold, kLastWait, [this] { return hasEnded_; });
+    while (publishLast_ && !hasEnded_ && versions_->waitedForStandby() < kLastWait) {
+      ended_.wait_for(hold, std::chrono::milliseconds(100), [this] { return hasEnded_; });
+    }
   }
   versions_->endMirror();
   if (thread_.joinable()) thread_.join();
@@ -119,17 +123,18 @@ void Publisher::run() {
     Requests served;
     std::swap(served, requests_);
     hold.unlock();
-    const Result<VersionInfo> outcome = attempt(isDue);
-    for (auto& request : served) request->fulfill(Result<VersionInfo>(outcome));
+    const Result<VersionInfo> outcome = attempt(isDue, served);
+    for (Request& request : served) request.answer(outcome);
     hold.lock();
   }
-  for (auto& request : requests_) {
-    request->fulfill(Error{ErrorCode::shuttingDown, "the daemon is shutting down"});
+  for (Request& request : requests_) {
+    request.answer(Error{ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
   requests_.clear();
   const bool last = publishLast_ && source_ && scheduled() && schedule_.unsaved(updatesOf(*source_->store));
   hold.unlock();
-  if (last) lastOutcome_ = attempt(true).status();
+  Requests none;
+  if (last) lastOutcome_ = attempt(true, none).status();
   hold.lock();
   hasEnded_ = true;
   ended_.notify_all();
@@ -139,16 +144,16 @@ bool Publisher::due() const {
   return source_ && scheduled() && schedule_.due(now(), {updatesOf(*source_->store), 0});
 }
 
-Result<VersionInfo> Publisher::attempt(bool isDue) {
+Result<VersionInfo> Publisher::attempt(bool isDue, Requests& served) {
   const double began = now();
-  Result<VersionInfo> made = make();
+  Result<VersionInfo> made = make(served);
   const std::lock_guard hold(mutex_);
   if (!made.ok() && isDue) schedule_.failed(now());
   outcomes_.note(made, now() - began, "training continues, ");
   return made;
 }
 
-Result<VersionInfo> Publisher::make() {
+Result<VersionInfo> Publisher::make(Requests& served) {
   std::optional<CheckpointSource> source;
   PublishConfig config;
   {
@@ -172,6 +177,7 @@ Result<VersionInfo> Publisher::make() {
   while (!taken) {
     PSD_ASSIGN_OR_RETURN(taken, copy_->take(*source));
   }
+  for (Request& request : served) request.noteCopied();
   PSD_ASSIGN_OR_RETURN(const std::span<const std::byte> values, copy_->convert());
   VersionInfo info{.step = taken->step,
                    .created = utcNow(),

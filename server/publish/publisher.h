@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <kj/async.h>
@@ -35,7 +36,14 @@ class Publisher {
   void forget();
   /// Publishes a version that starts after the call. Resolves with it once it is durable.
   /// ErrorCode::notReady before begin().
-  kj::Promise<Result<VersionInfo>> publish();
+  kj::Promise<Result<VersionInfo>> publish() { return publishAfter().published; }
+  /// A version that is being made. `copied` resolves once the weights are copied, or cannot be, from when on
+  /// updates are not in it.
+  struct Making {
+    kj::Promise<void> copied;
+    kj::Promise<Result<VersionInfo>> published;
+  };
+  Making publishAfter();
   /// Applies the live keys of a configuration, and the terms of the store.
   void follow(const PublishConfig& config, VersionLedger::Terms terms);
   /// Publishes a last version if versions are made by time or updates and the model has changed since, and
@@ -48,13 +56,26 @@ class Publisher {
   PublishStatus status() const;
 
  private:
-  using Requests = std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>>>;
+  struct Request {
+    kj::Own<kj::CrossThreadPromiseFulfiller<void>> copied;
+    kj::Own<kj::CrossThreadPromiseFulfiller<Result<VersionInfo>>> published;
+    bool isCopied = false;
+
+    void noteCopied() {
+      if (!std::exchange(isCopied, true)) copied->fulfill();
+    }
+    void answer(const Result<VersionInfo>& outcome) {
+      noteCopied();
+      published->fulfill(Result<VersionInfo>(outcome));
+    }
+  };
+  using Requests = std::vector<Request>;
 
   void run();
   bool due() const;
   /// Publishes one version and records the outcome.
-  Result<VersionInfo> attempt(bool isDue);
-  Result<VersionInfo> make();
+  Result<VersionInfo> attempt(bool isDue, Requests& served);
+  Result<VersionInfo> make(Requests& served);
   CheckpointSchedule::Terms scheduleTerms() const;
   bool scheduled() const { return config_.everySeconds > 0 || config_.everyUpdates > 0; }
   void end(bool publishLast);

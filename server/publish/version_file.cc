@@ -15,8 +15,8 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
-constexpr uint64_t kNumberMax = 1ull << 53;       // far beyond any daemon's
-constexpr uint64_t kHeaderBytesMax = 100u << 20;  // of the safetensors format
+constexpr uint64_t kNumberMax = 1ull << 53;        // far beyond any daemon's
+constexpr uint64_t kHeaderBytesMax = 100'000'000;  // of the safetensors format
 
 std::string head(const VersionInfo& info, std::span<const SafetensorsEntry> tensors,
                  std::span<const uint32_t> checksums, uint64_t leastBytes = 0) {
@@ -126,7 +126,9 @@ void removeUnfinishedVersions(Env& env, const std::string& folder, std::string_v
     if (mark == std::string::npos || !toNumber<uint64_t>(std::string_view(found).substr(mark + kMark.size())))
       continue;
     const std::string_view of = std::string_view(found).substr(0, mark);
-    const bool ours = name.empty() ? of.starts_with(kPrefix) || of == "versions.json" : of == name;
+    const bool ours = name.empty()
+                          ? of.starts_with(kPrefix) || of.starts_with("patch-") || of == "versions.json"
+                          : of == name;
     if (ours) static_cast<void>(env.remove(folder + "/" + found));
   }
 }

@@ -29,25 +29,26 @@ Status VersionMirror::send(Env& env, const std::string& folder, const std::strin
   return {};
 }
 
-void VersionMirror::sendText(const std::string& name, std::string_view text) {
+uint64_t VersionMirror::sendText(const std::string& name, std::string_view text) {
   replicator_->append(FileChange{Kind::append, name, 0, std::as_bytes(std::span(text))});
-  commit(name, text.size());
+  return commit(name, text.size());
 }
 
 void VersionMirror::remove(const std::string& name) {
   replicator_->append(FileChange{Kind::remove, name, 0, {}});
 }
 
-void VersionMirror::commit(const std::string& name, uint64_t bytes) {
+uint64_t VersionMirror::commit(const std::string& name, uint64_t bytes) {
   const uint64_t number = replicator_->append(FileChange{Kind::commit, name, bytes, {}});
   const std::lock_guard hold(mutex_);
   newest_ = std::max(newest_, number);
+  return number;
 }
 
-Status VersionMirror::wait() {
-  return await([this] {
-    uint64_t newest = 0;
-    {
+Status VersionMirror::wait(uint64_t number) {
+  return await([this, number] {
+    uint64_t newest = number;
+    if (newest == 0) {
       const std::lock_guard hold(mutex_);
       newest = newest_;
     }
@@ -60,15 +61,25 @@ Status VersionMirror::await(const std::function<kj::Promise<void>()>& start) {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);
   auto end = kj::newPromiseAndCrossThreadFulfiller<void>();
+  decltype(begun_)::iterator begun;
   {
     const std::lock_guard hold(mutex_);
     if (ended_) return unsent;
     std::erase_if(waits_, [](const auto& each) { return !each->isWaiting(); });
     waits_.push_back(kj::mv(end.fulfiller));
+    begun = begun_.insert(std::chrono::steady_clock::now());
   }
   bool done = false;
   start().then([&done] { done = true; }).exclusiveJoin(kj::mv(end.promise)).wait(scope);
+  const std::lock_guard hold(mutex_);
+  begun_.erase(begun);
   return done ? Status() : unsent;
+}
+
+std::chrono::milliseconds VersionMirror::waited() const {
+  const std::lock_guard hold(mutex_);
+  if (begun_.empty()) return {};
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - *begun_.begin());
 }
 
 void VersionMirror::end() {

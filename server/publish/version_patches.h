@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,6 @@ namespace psd {
 /// their unions, which are made when a reader asks. Thread-safe; every method may block.
 class VersionPatches {
  public:
-  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
-
   VersionPatches(std::shared_ptr<Env> env, std::string folder)
       : env_(std::move(env)), folder_(std::move(folder)) {}
 
@@ -35,21 +34,27 @@ class VersionPatches {
   void remove(uint64_t number);
   /// Size of the patch that leads to a version from the one before it; 0: there is none.
   uint64_t bytesOf(uint64_t number) const;
-  /// The patch from one version to another; null: there is none that is less than half as large as the
+  /// Size of the patch from one version to another; 0: there is none that is less than half as large as the
   /// version, or versions between them are gone.
-  Result<Bytes> find(uint64_t from, uint64_t to);
+  Result<uint64_t> size(uint64_t from, uint64_t to);
+  /// Fills `into` with the bytes of that patch from `offset` on. ErrorCode::notReady: there is none.
+  /// badSlice.
+  Status read(uint64_t from, uint64_t to, uint64_t offset, std::span<std::byte> into);
 
  private:
   struct Patch {
     uint64_t from = 0, bytes = 0;
   };
   using Ends = std::pair<uint64_t, uint64_t>;
+  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
   std::string path(uint64_t number) const;
-  /// Writes the patch to `out`.
-  Status write(uint64_t from, uint64_t to, std::vector<std::byte>& out);
+  /// Writes the patch to `out`. ErrorCode::overloaded: it is larger than `most`.
+  Status write(uint64_t from, uint64_t to, uint64_t most, std::vector<std::byte>& out);
   /// The numbers that patches lead to from `from` to `to`, in order; empty: they do not.
   std::vector<uint64_t> chain(uint64_t from, uint64_t to) const;
+  /// The union of several patches; null: it is too large, or one of them is damaged.
+  Result<Bytes> unionOf(uint64_t from, uint64_t to);
   Result<Bytes> join(const std::vector<uint64_t>& chain);
 
   const std::shared_ptr<Env> env_;
@@ -58,10 +63,10 @@ class VersionPatches {
   uint64_t sumsOf_ = 0;
   std::vector<ContentSum> sums_;
 
-  mutable std::mutex mutex_;           // guards the members below
-  std::map<uint64_t, Patch> patches_;  // by the number that they lead to
-  static constexpr size_t kRecentMax = 4;
-  std::list<std::pair<Ends, Bytes>> recent_;  // results of find(), the newest first
+  std::mutex joining_;                        // one union is made at a time; taken before mutex_
+  mutable std::mutex mutex_;                  // guards the members below
+  std::map<uint64_t, Patch> patches_;         // by the number that they lead to
+  std::list<std::pair<Ends, Bytes>> recent_;  // unions, the one used last first
 };
 
 }  // namespace psd

@@ -10,6 +10,7 @@
 
 #include "common/os/random_id.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/publish/weights_copy.h"
 
 namespace psd {
 namespace {
@@ -71,6 +72,10 @@ Status VersionStore::load(bool whole) {
   ledger_.reserveNumber(index_.newest);
   const bool hasNewest = !infos_.empty() && infos_.rbegin()->first >= index_.newest;
   history_ = whole && hasNewest && index_.history != 0 ? index_.history : drawId();
+  if (!infos_.empty() && history_ != index_.history) {
+    spdlog::warn("'{}' may lack versions that readers have seen: another history of versions begins",
+                 folder_);
+  }
   if (whole) {
     index_.history = history_;  // the file gets it with the next version
   } else {
@@ -108,8 +113,12 @@ Result<VersionInfo> VersionStore::publish(VersionInfo info, const VersionContent
   for (const uint64_t number : surplus) patches_.remove(number);
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));  // somebody may have removed it
   PSD_ASSIGN_OR_RETURN(info.bytes, writeVersion(*env_, folder_, info, content));
-  if (mirror_) PSD_RETURN_IF_ERROR(mirror_->send(*env_, folder_, nameOf(info.number)));
-  if (const Status kept = keepIndex(info.number); !kept.ok()) {
+  if (const Status sent = mirror_ ? mirror_->send(*env_, folder_, nameOf(info.number)) : Status();
+      !sent.ok()) {
+    removeFiles({versionPath(folder_, info.number)});
+    return sent.error();
+  }
+  if (const auto kept = keepIndex(info.number); !kept.ok()) {
     removeFiles({versionPath(folder_, info.number)});
     return kept.error();
   }
@@ -139,14 +148,44 @@ uint64_t VersionStore::makePatch(const VersionInfo& info) {
   return 0;
 }
 
-Result<VersionPatches::Bytes> VersionStore::patch(uint64_t history, uint64_t from, uint64_t to) {
+Result<uint64_t> VersionStore::patchBytes(uint64_t history, uint64_t from, uint64_t to) {
   {
     const std::lock_guard hold(mutex_);
     const auto found = infos_.find(to);
     if (found == infos_.end()) return ledger_.missing(to);
-    if (found->second.history != history || from >= to) return VersionPatches::Bytes();
+    if (found->second.history != history || from >= to) return uint64_t{0};
   }
-  return patches_.find(from, to);
+  return patches_.size(from, to);
+}
+
+Result<std::vector<std::byte>> VersionStore::readPatch(uint64_t history, uint64_t from, uint64_t to,
+                                                       uint64_t offset, uint64_t count) {
+  PSD_ASSIGN_OR_RETURN(const uint64_t size, patchBytes(history, from, to));
+  if (size == 0) return Error{ErrorCode::notReady, "there is no such patch any more"};
+  if (count > size) return Error{ErrorCode::badSlice, "the bytes are not in the patch"};
+  std::vector<std::byte> bytes(count + 7);  // which wire::referenceBytes() may read
+  PSD_RETURN_IF_ERROR(patches_.read(from, to, offset, std::span(bytes).first(count)));
+  return bytes;
+}
+
+Status VersionStore::checkWeights(uint64_t number, const ModelLayout& layout,
+                                  std::span<const float> weights) const {
+  PSD_ASSIGN_OR_RETURN(const VersionHeader header, readVersionHeader(*env_, versionPath(folder_, number)));
+  const std::vector<TensorPlace>& places = layout.places();
+  for (size_t i = 0; i < header.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = header.tensors[i];
+    uint32_t checksum = 0;
+    bool fits = i < places.size();
+    if (fits) {
+      PSD_ASSIGN_OR_RETURN(checksum,
+                           roundedChecksum(weights.subspan(places[i].begin, places[i].count), tensor.dtype));
+      fits = checksum == header.checksums[i];
+    }
+    if (fits) continue;
+    return {ErrorCode::modelMismatch,
+            fmt::format("tensor '{}' is not that of version {}", tensor.name, number)};
+  }
+  return {};
 }
 
 void VersionStore::prune() {
@@ -263,8 +302,8 @@ Result<VersionStore::Lease> VersionStore::lease(uint64_t id, uint64_t number, st
     if (number == 0) number = ledger_.newest();
     PSD_ASSIGN_OR_RETURN(granted, ledger_.lease(id, number, time, reader, Steady::now()));
   }
-  static_cast<void>(keepIndex(0));  // logs its error: a full disk must not keep readers from versions
-  PSD_RETURN_IF_ERROR(mirrored());
+  const auto kept = keepIndex(0);  // logs its error: a full disk must not keep readers from versions
+  if (mirror_ && kept.ok() && *kept > 0) PSD_RETURN_IF_ERROR(mirror_->wait(*kept));
   return granted;
 }
 
@@ -273,7 +312,7 @@ void VersionStore::release(uint64_t id) {
   ledger_.release(id);
 }
 
-Status VersionStore::keepIndex(uint64_t newest, bool trim) {
+Result<uint64_t> VersionStore::keepIndex(uint64_t newest, bool trim) {
   const std::lock_guard alone(indexMutex_);
   VersionIndex next{.newest = std::max(newest, index_.newest), .history = history_};
   bool covered = next.newest == index_.newest && next.history == index_.history;
@@ -289,20 +328,22 @@ Status VersionStore::keepIndex(uint64_t newest, bool trim) {
     }
   }
   const bool excess = index_.leasedUntil.size() > next.leasedUntil.size();
-  if (covered && !(trim && excess)) return {};
+  if (covered && !(trim && excess)) return uint64_t{0};
   // A reader that alternates between versions must not write the index each time.
   if (!trim) next.leasedUntil.insert(index_.leasedUntil.begin(), index_.leasedUntil.end());
   Status written = holds_ ? holds_() : Status();
   const std::string text = versionIndexText(next);
+  uint64_t sent = 0;
   if (written.ok()) written = writeVersionIndex(*env_, folder_, text);
   if (written.ok()) {
-    if (mirror_) mirror_->sendText(kVersionIndexName, text);
+    if (mirror_) sent = mirror_->sendText(kVersionIndexName, text);
     index_ = std::move(next);
     warned_ = false;
   } else if (!std::exchange(warned_, true)) {
     spdlog::warn("leases of versions would not survive a restart as they are: {}", written.message());
   }
-  return written;
+  if (!written.ok()) return written.error();
+  return sent;
 }
 
 Status VersionStore::copyTo(Env& to, const std::string& name) const {
@@ -327,6 +368,10 @@ Status VersionStore::copyTo(Env& to, const std::string& name) const {
     PSD_RETURN_IF_ERROR(out->close());
   }
   return {};
+}
+
+std::chrono::milliseconds VersionStore::waitedForStandby() const {
+  return mirror_ ? mirror_->waited() : std::chrono::milliseconds(0);
 }
 
 void VersionStore::endMirror() {

@@ -17,6 +17,7 @@
 #include <kj/async.h>
 
 #include "common/os/env.h"
+#include "common/types/model_layout.h"
 #include "server/publish/version_file.h"
 #include "server/publish/version_index.h"
 #include "server/publish/version_ledger.h"
@@ -66,11 +67,17 @@ class VersionStore {
   kj::Promise<Result<VersionInfo>> whenPublished(uint64_t number);
   /// 0: the newest. ErrorCode::notReady if it does not exist.
   Result<VersionInfo> find(uint64_t number) const;
+  /// Whether these weights, in the layout of the model, are those of the version, rounded to its dtypes.
+  /// ErrorCode::modelMismatch names a tensor that differs. Blocks.
+  Status checkWeights(uint64_t number, const ModelLayout& layout, std::span<const float> weights) const;
   /// Bytes of a version's file. Errors: badSlice, as of find(), or io. Blocks.
   Result<std::vector<std::byte>> read(uint64_t number, uint64_t offset, uint64_t count);
-  /// The patch from version `from` of `history` to version `to`; null: there is none, so version `to` is to
-  /// be read whole. Blocks.
-  Result<VersionPatches::Bytes> patch(uint64_t history, uint64_t from, uint64_t to);
+  /// Size of the patch from version `from` of `history` to version `to`; 0: there is none, so version `to` is
+  /// to be read whole. Blocks.
+  Result<uint64_t> patchBytes(uint64_t history, uint64_t from, uint64_t to);
+  /// Bytes of that patch. Errors: notReady: there is none any more; badSlice; io. Blocks.
+  Result<std::vector<std::byte>> readPatch(uint64_t history, uint64_t from, uint64_t to, uint64_t offset,
+                                           uint64_t count);
   /// Grants or renews a lease, see VersionLedger::lease(); 0: of the newest version. The lease survives a
   /// restart of the daemon, unless the disk fails, which is logged. Blocks.
   Result<Lease> lease(uint64_t id, uint64_t number, std::chrono::seconds time, const std::string& reader);
@@ -79,6 +86,8 @@ class VersionStore {
   Status copyTo(Env& to, const std::string& name) const;
   /// Ends waits for a standby.
   void endMirror();
+  /// VersionMirror::waited(); 0 without a standby.
+  std::chrono::milliseconds waitedForStandby() const;
   /// Fails all parked and future calls of whenPublished().
   void end(const Error& why);
 
@@ -103,15 +112,16 @@ class VersionStore {
 
   /// Reads index and files. Called by open().
   Status load(bool whole);
-  /// Waits until the standby has all changes.
+  /// Waits until the standby has all changes so far.
   Status mirrored() const { return mirror_ ? mirror_->wait() : Status(); }
   /// Takes versions out, so that no reader finds them; returns the files to remove, those whose removal
   /// failed before included. The mutex is held.
   std::vector<std::string> takeOut(const std::vector<uint64_t>& numbers);
   void removeFiles(const std::vector<std::string>& paths);
   /// Writes the index if it does not cover the leases and version `newest` or, with `trim`, covers versions
-  /// that are leased no longer. Blocks.
-  Status keepIndex(uint64_t newest, bool trim = false);
+  /// that are leased no longer. Returns the number of the change that the mirror sends, 0 if there is none.
+  /// Blocks.
+  Result<uint64_t> keepIndex(uint64_t newest, bool trim = false);
   void announce(const VersionInfo& info);
   /// Makes the patch from the newest version to this one, which is not announced yet, if there is room for
   /// it. Returns its size.

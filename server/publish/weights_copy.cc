@@ -10,6 +10,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "common/checksum/crc32c.h"
 #include "common/codec/codec.h"
 #include "server/store/await.h"
 
@@ -19,6 +20,24 @@ namespace {
 constexpr uint64_t kPieceElements = 1u << 16;  // 256 KiB: stays in the cache
 
 }  // namespace
+
+Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view dtype) {
+  const Codec* const codec = dtype == "F32"   ? nullptr
+                             : dtype == "F16" ? codecOf(DType::f16)
+                                              : codecOf(DType::bf16);
+  std::vector<std::byte> encoded(kPieceElements * sizeof(float));
+  uint32_t checksum = 0;
+  for (uint64_t at = 0; at < values.size(); at += kPieceElements) {
+    const std::span<const float> piece = values.subspan(at, std::min(kPieceElements, values.size() - at));
+    if (!codec) {
+      checksum = crc32c(std::as_bytes(piece), checksum);
+      continue;
+    }
+    PSD_RETURN_IF_ERROR(codec->encode(piece, 0, encoded.data()));
+    checksum = crc32c(std::span(encoded).first(codec->encodedBytes(piece.size())), checksum);
+  }
+  return checksum;
+}
 
 void WeightsCopy::Free::operator()(std::byte* memory) const { std::free(memory); }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/types/model_spec.h"
@@ -13,6 +14,10 @@
 #include "server/publish/version_file.h"
 
 namespace psd {
+
+/// CRC-32C of the values in a dtype of a version: "F32", "BF16" or "F16". ErrorCode::nonFinite: some are
+/// beyond its range.
+Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view dtype);
 
 /// A copy of all weights of a store at one moment, in the form in which they are published. The memory, 4
 /// bytes for each element of the layout, is allocated and touched once, so that a copy under the shards'
@@ -35,6 +40,9 @@ class WeightsCopy {
     VersionMoment moment = VersionMoment::live;
     double pauseSeconds = 0;  ///< longest time that an update waited for the copy
   };
+  /// CRC-32C of the values in a dtype of a version, "F32", "BF16" or "F16".
+  Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view dtype);
+
   /// Copies the weights. nullopt: a group's policy changed meanwhile, and the copy is void. Blocks.
   Result<std::optional<Taken>> take(const CheckpointSource& source);
   /// Converts the copy in place to the published dtypes; once after each take(), valid until the next one.

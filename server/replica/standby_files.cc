@@ -84,8 +84,10 @@ Status StandbyFiles::append(const FileChange& change) {
     discard(change.name);
     return {};
   }
+  const Status appended = unfinished.file->append(change.bytes);
   unfinished.bytes += change.bytes.size();
-  return unfinished.file->append(change.bytes);
+  if (!appended.ok()) discard(change.name);  // so that its commit fails, too
+  return appended;
 }
 
 Status StandbyFiles::commit(const FileChange& change) {

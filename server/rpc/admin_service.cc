@@ -44,6 +44,11 @@ kj::Promise<void> AdminService::publish(PublishContext context) {
 kj::Promise<void> AdminService::rollBack(RollBackContext context) {
   const uint64_t number = context.getParams().getNumber();
   context.releaseParams();
+  if (number == 0) {
+    wire::writeError({ErrorCode::invalidArgument, "versions are numbered from 1"},
+                     context.getResults().initError());
+    return kj::READY_NOW;
+  }
   return administration_.rollBack(number, callerText()).then([context](Result<VersionInfo> made) mutable {
     wire::writeVersion(made, context.getResults());
   });

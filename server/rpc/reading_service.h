@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "schema/psd.capnp.h"
 #include "server/pull/slice_encoder.h"
 #include "server/rpc/counted_service.h"
@@ -34,6 +36,10 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> readVersion(ReadVersionContext context) override;
 
  private:
+  /// Answers with the first `count` bytes.
+  template <class Context>
+  void answerBytes(Context context, Result<std::vector<std::byte>> read, uint64_t count);
+
   JoinService joins_;
   const SliceEncoder
       encoder_;  // of all readers of this connection, so that more of them keep no more idle buffers

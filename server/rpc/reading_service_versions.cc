@@ -12,6 +12,16 @@ constexpr uint64_t kEntryBytes = 256;  // of one version in an answer
 
 }  // namespace
 
+template <class Context>
+void ReadingService::answerBytes(Context context, Result<std::vector<std::byte>> read, uint64_t count) {
+  if (!read.ok()) return wire::writeError(read.error(), context.getResults().initError());
+  const auto owner = std::make_shared<const std::vector<std::byte>>(*std::move(read));
+  const std::span<const std::byte> bytes = std::span(*owner).first(count);
+  connection_->pin(bytes.data(), owner);
+  auto results = context.getResults(capnp::MessageSize{8, 0});
+  results.adoptBytes(wire::referenceBytes(results, bytes));
+}
+
 kj::Promise<void> ReadingService::versions(VersionsContext context) {
   context.releaseParams();
   const auto store = administration_.versions();
@@ -93,14 +103,7 @@ kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
     using Bytes = Result<std::vector<std::byte>>;
     return administration_.workers()
         .run<Bytes>([&versions, number, offset, count] { return versions.read(number, offset, count); })
-        .then([this, context, count](Bytes read) mutable {
-          if (!read.ok()) return wire::writeError(read.error(), context.getResults().initError());
-          const auto owner = std::make_shared<const std::vector<std::byte>>(*std::move(read));
-          const std::span<const std::byte> bytes = std::span(*owner).first(count);
-          connection_->pin(bytes.data(), owner);
-          auto results = context.getResults(capnp::MessageSize{8, 0});
-          results.adoptBytes(wire::referenceBytes(results, bytes));
-        });
+        .then([this, context, count](Bytes read) mutable { answerBytes(context, std::move(read), count); });
   };
   return connection_->answerWithin(count, std::move(make), std::move(refuse));
 }
@@ -114,12 +117,12 @@ kj::Promise<void> ReadingService::patch(PatchContext context) {
     wire::writeError(store.error(), context.getResults().initError());
     return kj::READY_NOW;
   }
-  using Patch = Result<VersionPatches::Bytes>;
   return administration_.workers()
-      .run<Patch>([&versions = store->get(), history, from, to] { return versions.patch(history, from, to); })
-      .then([context](const Patch& patch) mutable {
-        if (!patch.ok()) return wire::writeError(patch.error(), context.getResults().initError());
-        context.getResults().setBytes(*patch ? (*patch)->size() : 0);
+      .run<Result<uint64_t>>(
+          [&versions = store->get(), history, from, to] { return versions.patchBytes(history, from, to); })
+      .then([context](const Result<uint64_t>& size) mutable {
+        if (!size.ok()) return wire::writeError(size.error(), context.getResults().initError());
+        context.getResults().setBytes(*size);
       });
 }
 
@@ -138,24 +141,13 @@ kj::Promise<void> ReadingService::readPatch(ReadPatchContext context) {
     refuse(store.error());
     return kj::READY_NOW;
   }
-  using Patch = Result<VersionPatches::Bytes>;
-  auto make = [this, context, refuse, &versions = store->get(), history, from, to, offset, count]() mutable {
+  auto make = [this, context, &versions = store->get(), history, from, to, offset, count]() mutable {
+    using Bytes = Result<std::vector<std::byte>>;
     return administration_.workers()
-        .run<Patch>([&versions, history, from, to] { return versions.patch(history, from, to); })
-        .then([this, context, refuse, offset, count](Patch patch) mutable {
-          if (!patch.ok()) return refuse(patch.error());
-          if (!*patch) return refuse({ErrorCode::notReady, "there is no such patch any more"});
-          const std::vector<std::byte>& all = **patch;
-          if (count == 0 || offset > all.size() || count > all.size() - offset) {
-            return refuse({ErrorCode::badSlice, "the bytes are not in the patch"});
-          }
-          const auto owner = std::make_shared<std::vector<std::byte>>(count + 7);  // see referenceBytes()
-          std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset), count, owner->begin());
-          const std::span<const std::byte> bytes = std::span(*owner).first(count);
-          connection_->pin(bytes.data(), owner);
-          auto results = context.getResults(capnp::MessageSize{8, 0});
-          results.adoptBytes(wire::referenceBytes(results, bytes));
-        });
+        .run<Bytes>([&versions, history, from, to, offset, count] {
+          return versions.readPatch(history, from, to, offset, count);
+        })
+        .then([this, context, count](Bytes read) mutable { answerBytes(context, std::move(read), count); });
   };
   return connection_->answerWithin(count, std::move(make), refuse);
 }

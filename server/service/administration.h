@@ -185,13 +185,11 @@ class Administration {
           const std::string what = "a rollback to version " + std::to_string(number);
           coordinator.logOperatorRequest(what, by);
           if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
-          return host.rollBack(number, [&coordinator] { return coordinator.departed(); })
-              .then([&coordinator, number](Result<VersionInfo> made) {
-                if (made.ok()) {
-                  coordinator.events().add("rollback", "to version " + std::to_string(number) +
-                                                           ", as version " + std::to_string(made->number));
-                }
-                return made;
+          return host.rollBack(
+              number, [&coordinator] { return coordinator.departed(); },
+              [&coordinator, number] {
+                coordinator.events().add("rollback",
+                                         "the model is that of version " + std::to_string(number) + " again");
               });
         });
   }

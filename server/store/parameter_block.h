@@ -109,8 +109,10 @@ class ParameterBlock {
   }
   /// Replaces the state that is served. The caller holds the lock exclusively, and no update
   /// is in progress. From now on gradients of older versions are dropped.
-  void replace(Version applied, Version stateSince) {
+  /// `pristine`: it counts as not updated(), since a run begins with it.
+  void replace(Version applied, Version stateSince, bool pristine) {
     restore(applied, PushedRanges(range_.count, {}), stateSince, applied);
+    pristine_.store(pristine ? applied.value : kNeverPristine, std::memory_order_release);
   }
   /// Whether a gradient computed from this version may be applied.
   bool acceptsBasis(Version basis) const {
@@ -118,8 +120,8 @@ class ParameterBlock {
   }
   /// The version at the last replace(); 0: there was none.
   Version oldestBasis() const { return {oldestBasis_.load(std::memory_order_acquire)}; }
-  /// Whether the block contains an update, other than those that it had when it was last replaced.
-  bool updated() const { return version().value != oldestBasis_.load(std::memory_order_acquire); }
+  /// Whether the block contains an update, other than those that it had when a run began with it.
+  bool updated() const { return version().value != pristine_.load(std::memory_order_acquire); }
   /// The pushes applied to the block, under a policy that applies under the lock. The lock must be held
   /// exclusively.
   const PushedRanges& pushed() const { return pushed_; }
@@ -135,6 +137,8 @@ class ParameterBlock {
         pushed_(range_.count, {}) {}
 
  private:
+  static constexpr uint64_t kNeverPristine = UINT64_MAX;
+
   const ShardRange range_;
   const size_t device_;
   ShardLock lock_;
@@ -142,6 +146,7 @@ class ParameterBlock {
   std::atomic<uint64_t> begun_{0};
   std::atomic<double> pushedRate_{-1};    // negative: none
   std::atomic<uint64_t> oldestBasis_{0};  // the version at the last replace()
+  std::atomic<uint64_t> pristine_{0};     // the version with which the run began
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_
   mutable std::mutex recordMutex_;  // serializes endRacingUpdate() of holders of the shared lock

@@ -164,7 +164,7 @@ class Follow {
 
 Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
   if (options.into.empty() == options.shared.empty()) {
-    return {ErrorCode::invalidArgument, "one of --into FOLDER and --shared FILE is needed"};
+    return {ErrorCode::invalidArgument, "either --into FOLDER or --shared FILE is needed, not both"};
   }
   PSD_ASSIGN_OR_RETURN(const std::optional<TensorMap> map, readMap(env, options.map));
   PSD_ASSIGN_OR_RETURN(

@@ -70,14 +70,14 @@ class Distribution(processes.ProcessTest):
         daemon = self.publishing()
         trainer, follower = self.trainer(daemon.address), self.follower(daemon.address)
         self.publish(daemon, trainer)
-        follower.wait()
+        follower.wait(timeout=processes.WAIT_S)
         whole = follower.received_bytes
         self.assertGreater(whole, WHOLE)
         earlier = follower.tensors()["w"]
         before = np.array(earlier)
         for number in range(2, 5):
             self.publish(daemon, trainer)
-            self.assertEqual(follower.wait(), number)
+            self.assertEqual(follower.wait(timeout=processes.WAIT_S), number)
             self.assert_exact(follower, number)
         np.testing.assert_array_equal(earlier, before)  # an earlier version stays as it is
         # Position and value of 1 % of the elements, three times.
@@ -85,12 +85,12 @@ class Distribution(processes.ProcessTest):
         self.publish(daemon, trainer)
         self.publish(daemon, trainer)
         patched = follower.received_bytes
-        self.assertEqual(follower.wait(), 6)  # by the union of two patches
+        self.assertEqual(follower.wait(timeout=processes.WAIT_S), 6)  # by the union of two patches
         self.assert_exact(follower, 6)
         self.assertLess(follower.received_bytes - patched, 0.03 * WHOLE)
         patched = follower.received_bytes
         self.publish(daemon, trainer, changed=1)
-        follower.wait()
+        follower.wait(timeout=processes.WAIT_S)
         self.assert_exact(follower, 7)
         self.assertGreater(follower.received_bytes - patched, WHOLE)
 
@@ -113,33 +113,37 @@ class Distribution(processes.ProcessTest):
         daemon = self.publishing(keep=2, listen=(address,))
         trainer, follower, other = self.trainer(address), self.follower(address), self.follower(address)
         self.publish(daemon, trainer)
-        follower.wait()
-        other.wait()
+        follower.wait(timeout=processes.WAIT_S)
+        other.wait(timeout=processes.WAIT_S)
         for _ in range(4):
             self.publish(daemon, trainer)
-        self.assertEqual(follower.wait(), 5)  # the versions after its own are gone
+        self.assertEqual(follower.wait(timeout=processes.WAIT_S), 5)  # the versions after its own are gone
         self.assert_exact(follower, 5)
         daemon.kill()
         (self.folder / "saved" / "versions" / "patch-0000000005.psdpatch").write_bytes(b"torn")
         daemon = self.publishing(keep=2, listen=(address,))
         self.publish(daemon, trainer)
-        self.assertEqual(follower.wait(), 6)
+        self.assertEqual(follower.wait(timeout=processes.WAIT_S), 6)
         self.assert_exact(follower, 6)
-        self.assertEqual(other.wait(), 6)
+        self.assertEqual(other.wait(timeout=processes.WAIT_S), 6)
         self.assert_exact(other, 6)
 
     def test_a_patch_that_was_damaged_on_its_way_is_replaced_by_the_whole_version(self):
         daemon = self.publishing()
         trainer, follower = self.trainer(daemon.address), self.follower(daemon.address)
         self.publish(daemon, trainer)
-        follower.wait()
+        follower.wait(timeout=processes.WAIT_S)
         self.publish(daemon, trainer)
         patch = self.folder / "saved" / "versions" / "patch-0000000002.psdpatch"
         data = bytearray(patch.read_bytes())
         data[len(data) // 2] ^= 1
         patch.write_bytes(data)
-        self.assertEqual(follower.wait(), 2)
+        before = follower.received_bytes
+        with self.assertLogs("psd", "WARNING") as logged:
+            self.assertEqual(follower.wait(timeout=processes.WAIT_S), 2)
+        self.assertIn("the patch is damaged", logged.output[0])
         self.assert_exact(follower, 2)
+        self.assertGreater(follower.received_bytes - before, WHOLE)
 
     def test_a_reader_that_stands_still_or_dies_delays_no_other(self):
         daemon = self.publishing(keep=2)
@@ -166,7 +170,7 @@ class Distribution(processes.ProcessTest):
         trainer, follower = self.trainer(daemon.address), self.follower(daemon.address)
         self.publish(daemon, trainer)
         self.publish(daemon, trainer)
-        follower.wait()
+        follower.wait(timeout=processes.WAIT_S)
         self.assertEqual((follower.info.number, follower.info.step), (2, 2))
         data = self.file_of(2).read_bytes()
         metadata = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["__metadata__"]
@@ -179,10 +183,10 @@ class Distribution(processes.ProcessTest):
         for _ in range(5):
             self.publish(daemon, trainer)
         follower = self.follower(daemon.address)
-        self.assertEqual(follower.wait(), 5)
+        self.assertEqual(follower.wait(timeout=processes.WAIT_S), 5)
         self.assertLess(follower.received_bytes, 1.01 * WHOLE)
         self.publish(daemon, trainer)
-        follower.wait()
+        follower.wait(timeout=processes.WAIT_S)
         self.assertLess(follower.received_bytes, 1.05 * WHOLE)
         self.assert_exact(follower, 6)
 

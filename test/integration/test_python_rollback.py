@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 import unittest
 
 import etcd
@@ -101,6 +102,85 @@ class RollbackTest(processes.ProcessTest):
         np.testing.assert_array_equal(self.trained(client, [6]), after)
         versions = json.loads(self.psd("versions", "--json", "--server", again.address))["versions"]
         self.assertEqual([each["number"] for each in versions], [1, 2, 3, 4])
+
+    def test_while_trainers_push(self):
+        daemon = self.serving()
+        client = self.joined(daemon.address)
+        self.trained(client, range(3))
+        self.psd("publish", "--server", daemon.address)
+        outcomes, ended = [], threading.Event()
+
+        def push():
+            values = MODEL.zeros()
+            while not ended.is_set():
+                client.pull(values)
+                outcomes.append(client.push(gradient(len(outcomes))).outcome)
+
+        thread = threading.Thread(target=push, daemon=True)
+        thread.start()
+        try:
+            for number in range(2, 6):
+                count = len(outcomes)
+                processes.until("the trainer pushes", lambda least=count + 3: len(outcomes) > least)
+                said = self.psd("rollback", 1, "--server", daemon.address)
+                self.assertIn(f"published as version {number}", said)
+                # No gradient came in between.
+                self.assertEqual(self.tensors(daemon, number), self.tensors(daemon, 1))
+        finally:
+            ended.set()
+            thread.join(processes.WAIT_S)
+        self.assertEqual(set(outcomes) - {"applied", "stale"}, set())
+        self.assertGreater(outcomes.count("applied"), outcomes.count("stale"))
+
+    def test_a_gradient_that_waits_for_its_round_is_answered(self):
+        daemon = self.serving(policy="sync")
+        clients = [psd.Client(daemon.address, retry_timeout=processes.WAIT_S) for _ in range(2)]
+        for rank, client in enumerate(clients):
+            self.addCleanup(client.close)
+            client.join(MODEL, MODEL.zeros(), rank, 2)
+        values, outcomes = MODEL.zeros(), []
+
+        def push(client):
+            own = MODEL.zeros()
+            client.pull(own)
+            outcomes.append(client.push(gradient(1)).outcome)
+
+        def push_both():
+            threads = [threading.Thread(target=push, args=(client,), daemon=True) for client in clients]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(processes.WAIT_S)
+                self.assertFalse(thread.is_alive(), "a push was not answered")
+
+        push_both()
+        clients[0].pull(values)
+        self.psd("publish", "--server", daemon.address)
+        push_both()
+        waits = threading.Thread(target=push, args=(clients[0],), daemon=True)
+        waits.start()
+        daemon.until_status("rank 0 waits for its round", lambda status: any(trainer["waits_for"] for trainer in status["trainers"]))
+        self.psd("rollback", 1, "--server", daemon.address)
+        waits.join(processes.WAIT_S)
+        self.assertFalse(waits.is_alive(), "the push was not answered")
+        self.assertEqual(self.tensors(daemon, 2), self.tensors(daemon, 1))
+        push_both()
+        self.assertEqual(outcomes[-2:], ["applied", "applied"])
+
+    def test_updates_that_a_crash_has_lost_are_not_taken_for_others(self):
+        settings = {"durability": {"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 3600, "keep": 10}}
+        daemon = self.serving(**settings)
+        client = self.joined(daemon.address)
+        self.psd("checkpoint", "--server", daemon.address)
+        self.trained(client, range(2))
+        self.psd("publish", "--server", daemon.address)
+        daemon.kill()
+        client.close()
+        daemon = self.serving(**settings)  # without the two updates
+        client = self.joined(daemon.address)
+        self.trained(client, range(10, 12))
+        self.psd("checkpoint", "--server", daemon.address)
+        self.assertIn("is not that of version 1", self.refused("rollback", 1, "--server", daemon.address))
 
     def test_refusals(self):
         live = self.serving("live", policy="hogwild", durability={"type": "checkpoint", "path": str(self.folder / "live")})

@@ -107,7 +107,7 @@ class Reading(SharedTest):
         self.assert_fails(self.follow(daemon), "is not a file of psd follow --shared", str(self.file))
         self.assertEqual(self.file.read_text(encoding="utf-8"), "x" * 1000)
         self.assert_fails(self.follow(daemon, file=self.folder / "none" / "file"), "No such file")
-        self.assert_fails(self.follow(daemon, "--into", self.folder / "both"), "one of --into FOLDER and --shared FILE")
+        self.assert_fails(self.follow(daemon, "--into", self.folder / "both"), "either --into FOLDER or --shared FILE")
         with self.assertRaisesRegex(psd.InputOutputError, "is not a file of psd follow"):
             self.versions("/dev/null").wait()
 

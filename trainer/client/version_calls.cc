@@ -102,7 +102,7 @@ kj::Promise<Status> releaseVersion(DaemonConnection& connection, uint64_t lease)
   });
 }
 
-kj::Promise<Result<uint64_t>> findPatch(DaemonConnection& connection, const PatchEnds& ends) {
+kj::Promise<Result<uint64_t>> findPatch(DaemonConnection& connection, const PatchKey& ends) {
   using Size = Result<uint64_t>;
   return ask<Size>(connection, [&connection, ends] {
     auto request = connection.reading().patchRequest();
@@ -150,7 +150,7 @@ kj::Promise<Status> readBytes(DaemonConnection& connection, const Request& reque
 
 }  // namespace
 
-kj::Promise<Status> readPatchBytes(DaemonConnection& connection, const PatchEnds& ends, uint64_t offset,
+kj::Promise<Status> readPatchBytes(DaemonConnection& connection, const PatchKey& ends, uint64_t offset,
                                    std::span<std::byte> into) {
   const auto request = [&connection, ends](uint64_t at, uint32_t count) {
     auto call = connection.reading().readPatchRequest();

@@ -27,13 +27,13 @@ kj::Promise<Result<PublishedVersion>> awaitVersion(DaemonConnection& connection,
 kj::Promise<Result<PublishedVersion>> leaseVersion(DaemonConnection& connection, const VersionLease& lease);
 kj::Promise<Status> releaseVersion(DaemonConnection& connection, uint64_t lease);
 /// The versions that a patch leads from and to. A value type.
-struct PatchEnds {
+struct PatchKey {
   uint64_t history = 0, from = 0, to = 0;
 };
 /// The size of a patch; 0: there is none.
-kj::Promise<Result<uint64_t>> findPatch(DaemonConnection& connection, const PatchEnds& ends);
+kj::Promise<Result<uint64_t>> findPatch(DaemonConnection& connection, const PatchKey& ends);
 /// Fills `into`, which outlives the promise, with the bytes of the patch from `offset` on.
-kj::Promise<Status> readPatchBytes(DaemonConnection& connection, const PatchEnds& ends, uint64_t offset,
+kj::Promise<Status> readPatchBytes(DaemonConnection& connection, const PatchKey& ends, uint64_t offset,
                                    std::span<std::byte> into);
 /// Fills `into`, which outlives the promise, with the bytes of the version's file from `offset` on.
 kj::Promise<Status> readVersionBytes(DaemonConnection& connection, uint64_t number, uint64_t offset,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,6 +58,17 @@ class Arriving {
     return all.exclusiveJoin(renew(connection, lease)).attach(kj::mv(missing));
   }
 
+  /// Renews a lease from time to time. Resolves only with an error.
+  static kj::Promise<Status> renew(DaemonConnection& connection, const VersionLease& lease) {
+    return connection.timer().afterDelay(kRenewal).then([&connection, lease] {
+      return leaseVersion(connection, lease)
+          .then([&connection, lease](const Result<PublishedVersion>& renewed) -> kj::Promise<Status> {
+            if (!renewed.ok()) return renewed.status();
+            return renew(connection, lease);
+          });
+    });
+  }
+
  private:
   void cut(uint64_t sliceBytes) {
     sliceBytes_ = sliceBytes;
@@ -69,16 +81,6 @@ class Arriving {
           if (read.ok()) arrived_[index] = true;
           return read;
         });
-  }
-  /// Resolves only with an error.
-  static kj::Promise<Status> renew(DaemonConnection& connection, const VersionLease& lease) {
-    return connection.timer().afterDelay(kRenewal).then([&connection, lease] {
-      return leaseVersion(connection, lease)
-          .then([&connection, lease](const Result<PublishedVersion>& renewed) -> kj::Promise<Status> {
-            if (!renewed.ok()) return renewed.status();
-            return renew(connection, lease);
-          });
-    });
   }
 
   const PublishedVersion info_;
@@ -111,7 +113,7 @@ class RemoteVersionReader final : public VersionReader {
   Result<FetchedVersion> fetchLeased(uint64_t number, uint64_t lease, const FetchedVersion* base);
   /// The version by a patch of `base`; nullopt: there is none, or it failed, which `fault` says.
   std::optional<FetchedVersion> fetchPatched(const PublishedVersion& version, const FetchedVersion& base,
-                                             std::string& fault);
+                                             const VersionLease& lease, std::string& fault);
   /// Leases the version; reconnects. `arriving`: what has arrived of it; null: nothing.
   Result<PublishedVersion> lease(const VersionLease& lease, const Arriving* arriving);
   /// Renews a lease from now on.
@@ -138,7 +140,7 @@ Status RemoteVersionReader::checkHistory(const PublishedVersion& version) {
   newest_ = 0;
   return {ErrorCode::modelMismatch,
           fmt::format("{}: the daemon has lost its versions: history {:016x} is now {:016x}, whose "
-                      "numbers start again from 1; the next call continues with these",
+                      "numbers mean other bytes; the next call continues with these",
                       link_->server(), before, version.history)};
 }
 
@@ -231,19 +233,26 @@ Result<FetchedVersion> RemoteVersionReader::fetch(uint64_t number, const Fetched
 
 std::optional<FetchedVersion> RemoteVersionReader::fetchPatched(const PublishedVersion& version,
                                                                 const FetchedVersion& base,
+                                                                const VersionLease& lease,
                                                                 std::string& fault) {
-  const PatchEnds ends{version.history, base.info.number, version.number};
+  const PatchKey ends{version.history, base.info.number, version.number};
   if (base.info.history != ends.history || ends.from >= ends.to) return {};
   const auto size = link_->callOnce<Result<uint64_t>>(
       [&ends](DaemonConnection& connection, kj::Timer&) { return findPatch(connection, ends); });
   if (!size.ok() || *size == 0 || *size > version.bytes) return {};
-  std::vector<std::byte> bytes(*size);
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(*size);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
   const uint64_t slices = (*size + kSliceBytes - 1) / kSliceBytes;
   const Status read = link_->callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
-    return sendInWindow(slices, kSlicesInFlight, [&](size_t i) {
+    auto all = sendInWindow(slices, kSlicesInFlight, [&](size_t i) {
       const uint64_t begin = i * kSliceBytes, count = std::min(kSliceBytes, bytes.size() - begin);
       return readPatchBytes(connection, ends, begin, std::span(bytes).subspan(begin, count));
     });
+    return all.exclusiveJoin(Arriving::renew(connection, lease));
   });
   if (!read.ok()) return {};
   auto patched = patchVersion(version, base, bytes);
@@ -264,8 +273,10 @@ Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_
     if (!arriving) {
       if (number == 0) PSD_RETURN_IF_ERROR(checkNewest(version));
       terms.number = version.number;
-      if (auto patched = base ? fetchPatched(version, *base, fault) : std::nullopt)
+      if (auto patched = base ? fetchPatched(version, *base, terms, fault) : std::nullopt) {
         return *std::move(patched);
+      }
+      if (base) PSD_RETURN_IF_ERROR(this->lease(terms, nullptr).status());  // that may have taken long
       PSD_ASSIGN_OR_RETURN(auto file, allocateVersion(version.bytes));
       arriving = std::make_unique<Arriving>(version, std::move(file));
     } else if (version.bytes != arriving->info().bytes) {

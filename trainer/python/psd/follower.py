@@ -34,7 +34,7 @@ class Follower(VersionHolder):
                 weights = follower.tensors()
 
     Calls can be made from any thread; of several threads in wait() one waits at a time. A signal whose handler raises, such
-    as Ctrl-C, ends a call. ModelMismatch: the daemon has lost its versions, and numbers start again from 1; the next
+    as Ctrl-C, ends a call. ModelMismatch: the daemon has lost its versions, and the same numbers mean other bytes; the next
     call continues with the new ones."""
 
     def __new__(cls, *_: object, **options: object) -> Follower:
@@ -105,7 +105,7 @@ class Follower(VersionHolder):
     def _call(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
         try:
             return call(*arguments)
-        except ModelMismatch:  # numbers start again from 1
+        except ModelMismatch:  # numbers of another history
             self._seen = self._returned = 0
             raise
 

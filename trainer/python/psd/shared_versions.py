@@ -133,7 +133,7 @@ class SharedVersions(VersionHolder):
     one, or close().
 
     Calls can be made from any thread; of several threads in wait() one waits at a time. ModelMismatch: the daemon has lost
-    its versions, and numbers start again from 1; the next call continues with the new ones."""
+    its versions, and the same numbers mean other bytes; the next call continues with the new ones."""
 
     def __init__(self, path: str | os.PathLike[str]):
         """`path`: the file, which wait() waits for if it does not exist yet."""

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -52,10 +53,15 @@ class Versions {
     bytes->resize(info->bytes);
     return *bytes;
   }
-  VersionPatches::Bytes patch(uint64_t from, uint64_t to) {
-    auto patch = store_->patch(store_->history(), from, to);
-    PSD_REQUIRE_OK(patch);
-    return *patch;
+  /// nullopt: there is none.
+  std::optional<Bytes> patch(uint64_t from, uint64_t to) {
+    const auto size = store_->patchBytes(store_->history(), from, to);
+    PSD_REQUIRE_OK(size);
+    if (*size == 0) return {};
+    auto bytes = store_->readPatch(store_->history(), from, to, 0, *size);
+    PSD_REQUIRE_OK(bytes);
+    bytes->resize(*size);
+    return *bytes;
   }
   /// The file of version `from`, after the patch to `to`.
   Bytes patched(Bytes file, uint64_t from, uint64_t to) {
@@ -96,10 +102,21 @@ TEST_CASE("Version patches: from any version to any later one, while what lies b
   }
   CHECK_FALSE(versions.patch(1, 6));  // version 2, with its patch, is gone
   CHECK_FALSE(versions.patch(6, 6));
-  const auto otherHistory = versions.store().patch(versions.store().history() + 1, 5, 6);
+  VersionStore& store = versions.store();
+  const uint64_t history = store.history();
+  const auto otherHistory = store.patchBytes(history + 1, 5, 6);
   PSD_REQUIRE_OK(otherHistory);
-  CHECK_FALSE(*otherHistory);
-  CHECK(versions.store().patch(versions.store().history(), 5, 7).error().code == ErrorCode::notReady);
+  CHECK(*otherHistory == 0);
+  CHECK(store.patchBytes(history, 5, 7).error().code == ErrorCode::notReady);
+  CHECK(store.readPatch(history, 1, 6, 0, 1).error().code == ErrorCode::notReady);
+  for (const uint64_t from : {4, 5}) {  // a union, and a file
+    const auto size = store.patchBytes(history, from, 6);
+    PSD_REQUIRE_OK(size);
+    CHECK(store.readPatch(history, from, 6, *size, 1).error().code == ErrorCode::badSlice);
+    CHECK(store.readPatch(history, from, 6, 1, *size).error().code == ErrorCode::badSlice);
+    CHECK(store.readPatch(history, from, 6, 0, 0).error().code == ErrorCode::badSlice);
+    CHECK(store.readPatch(history, from, 6, 0, UINT64_MAX).error().code == ErrorCode::badSlice);
+  }
 }
 
 TEST_CASE("Version patches: they survive a restart, and damaged or leftover ones do not") {
@@ -110,15 +127,16 @@ TEST_CASE("Version patches: they survive a restart, and damaged or leftover ones
   versions.open();
   CHECK(versions.patched(first, 1, 4) == last);
   PSD_REQUIRE_OK(env->truncate("/versions/patch-0000000003.psdpatch", 100));
-  const auto file = env->create("/versions/patch-0000000009.psdpatch");
-  PSD_REQUIRE_OK(file);
+  for (const std::string name : {"patch-0000000009.psdpatch", "patch-0000000004.psdpatch.tmp.7"}) {
+    PSD_REQUIRE_OK(env->create("/versions/" + name));
+  }
   versions.open();
   CHECK_FALSE(versions.patch(1, 4));
   CHECK_FALSE(versions.patch(2, 3));
   CHECK(versions.patched(versions.file(3), 3, 4) == last);
   const auto names = env->list(kFolder);
   PSD_REQUIRE_OK(names);
-  CHECK(std::ranges::count_if(*names, [](const std::string& name) { return name.ends_with(".psdpatch"); }) ==
+  CHECK(std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("patch-"); }) ==
         2);
   versions.publish(200);  // the sums of version 4 are computed again
   CHECK(versions.patched(versions.file(4), 4, 5) == versions.file(5));

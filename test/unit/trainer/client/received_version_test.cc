@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/checksum/crc32c.h"
+#include "common/patch/version_patch.h"
 #include "common/safetensors/safetensors.h"
 #include "test/support/catch.h"
 
@@ -133,6 +135,42 @@ TEST_CASE("memory that the machine does not have is an error") {
   const auto memory = allocateVersion(UINT64_MAX / 4);
   REQUIRE_FALSE(memory.ok());
   CHECK(memory.error().code == ErrorCode::overloaded);
+}
+
+TEST_CASE("a version by a patch of an earlier one, which stays as it is") {
+  const auto base = verify(fileOf(metadata()));
+  PSD_REQUIRE_OK(base);
+  const std::string data = "twelve bytesTEN bytes.";
+  Metadata next = metadata();
+  next["psd.version"] = "8";
+  next["psd.step"] = "41";
+  next["psd.crc32c"] = crcOf(data.substr(0, 12)) + " " + crcOf(data.substr(12));
+  const std::string file = fileOf(next, kModel, data);
+  const PublishedVersion info{8, 0x1a2b, 41, "2026-11-29T12:00:01Z", VersionMoment::snapshot, file.size()};
+  std::vector<std::byte> patch;
+  std::vector<ContentSum> sums = base->sums;
+  const std::span<const std::byte> before(base->file.get(), base->info.bytes);
+  PSD_REQUIRE_OK(makeVersionPatch(before, std::as_bytes(std::span(file)), sums, appendingTo(patch)));
+  const auto patched = patchVersion(info, *base, patch);
+  PSD_REQUIRE_OK(patched);
+  CHECK(std::string_view(reinterpret_cast<const char*>(patched->file.get()), info.bytes) == file);
+  CHECK(std::memcmp(base->file.get(), fileOf(metadata()).data(), base->info.bytes) == 0);
+  CHECK(patched->received == patch.size());
+  CHECK(patched->sums == sums);
+
+  CHECK(patchVersion(info, *patched, patch).error().code == ErrorCode::modelMismatch);  // another base
+  PublishedVersion other = info;
+  other.step = 42;
+  CHECK(patchVersion(other, *base, patch).error().code == ErrorCode::modelMismatch);
+  FetchedVersion differs = *base;  // its bytes are not what its sums say
+  differs.sums[1].first++;
+  CHECK(patchVersion(info, differs, patch).message() ==
+        "the patch from version 7 to version 8: tensor 'b' differs from its sum");
+  for (size_t at = 0; at < patch.size(); at++) {
+    std::vector<std::byte> damaged = patch;
+    damaged[at] ^= std::byte{1};
+    CHECK_FALSE(patchVersion(info, *base, damaged).ok());
+  }
 }
 
 }  // namespace psd::client_received_version_test
