@@ -45,6 +45,11 @@ class Held:
         self._writable = file
         self._file = np.frombuffer(self._writable.data.toreadonly(), np.uint8)
 
+    @property
+    def file(self) -> memoryview:
+        """The whole `.safetensors` file."""
+        return self._file.data
+
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {}
         for name, dtype, shape, begin, end in self._tensors:

@@ -6,9 +6,7 @@ from . import _install  # noqa: F401, before all else
 
 # isort: split
 
-import contextlib
 import dataclasses
-import os
 from typing import Any
 
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
@@ -68,7 +66,6 @@ class PsdWeightTransferEngine(WeightTransferEngine[PsdInitInfo, PsdUpdateInfo]):
 
     _source: Follower | SharedVersions | None = None
     _timeout = PsdInitInfo.timeout
-    _loading = False  # between the first tensor of a version and finish_weight_update()
 
     def init_transfer_engine(self, init_info: PsdInitInfo) -> None:
         """Connects. A later call connects to another place. Without a call the first update connects to PSD_SERVER."""
@@ -77,24 +74,23 @@ class PsdWeightTransferEngine(WeightTransferEngine[PsdInitInfo, PsdUpdateInfo]):
         self._source, self._timeout = source, init_info.timeout
 
     def start_weight_update(self) -> None:
-        """Changes nothing yet: a version that cannot be read must leave the model as it is."""
-        self._loading = False
+        """Changes nothing: a version that cannot be read must leave the model as it is."""
 
     def receive_weights(self, update_info: PsdUpdateInfo) -> None:
         """Reads the version, verifies all of it, and only then loads its tensors: with their names and dtypes, in host
         memory, since each layer takes to the device what it needs."""
         from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-        if self._loading:
-            raise InvalidArgument(f"version {update_info.version} in an update that has loaded one: an update is one version")
         if self._source is None:
             self.init_transfer_engine(PsdInitInfo())
         tensors = self._tensors(update_info.version)
-        self._loading = True
         initialize_layerwise_reload(self.model)
-        with disable_mtp_completeness_check():
-            self.model.load_weights(tensors.items())
+        try:
+            with disable_mtp_completeness_check():
+                self.model.load_weights(tensors.items())
+        finally:  # after an error, too: layers would otherwise mix what is left of this version with the next one
+            finalize_layerwise_reload(self.model, self.model_config)
 
     def _tensors(self, version: int) -> dict[str, Any]:
         source = self._source
@@ -106,11 +102,7 @@ class PsdWeightTransferEngine(WeightTransferEngine[PsdInitInfo, PsdUpdateInfo]):
         return source.torch_tensors()
 
     def finish_weight_update(self) -> None:
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
-
-        if self._loading:
-            finalize_layerwise_reload(self.model, self.model_config)
-            self._loading = False
+        """Changes nothing: the version is loaded."""
 
     def shutdown(self) -> None:
         """Disconnects; the model stays as it is."""
