@@ -28,8 +28,9 @@ import psd.vllm
 with tempfile.TemporaryDirectory(prefix="psd-") as scratch:
     FROM = vllm_modules.install(scratch)
     psd.vllm.register()
-    import psd._vllm_engine
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    import psd._vllm_engine
 print(f"vLLM's base class: {FROM}")
 
 torch.accelerator.synchronize = lambda: None  # the base class calls it, also where there is no accelerator
