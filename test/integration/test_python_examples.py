@@ -132,6 +132,27 @@ class PythonExamples(processes.ProcessTest):
         self.assertLess(before, 50)
         self.assertGreater(after, 85)
 
+    def reinforced(self, *arguments):
+        """The mean rewards of the steps; the number of versions that used batches were old at most; how many were dropped."""
+        daemon = self.daemon(policy="locked", optimizer=None, publish={"every_updates": 1})
+        run = self.start(EXAMPLES / "reinforce.py", "--server", daemon.address, *arguments)
+        ((*rewards,),) = self.said([run], r"reward ([\d.]+)")
+        (last,) = re.findall(r"batches at most (\d+) versions old, (\d+) dropped\n$", run.out)
+        return rewards, *map(int, last)
+
+    def test_reinforce(self):
+        rewards, oldest, _ = self.reinforced("--steps", 80)
+        self.assertEqual(len(rewards), 4)
+        self.assertLess(rewards[0], 0.3)
+        self.assertGreater(rewards[-1], 0.5)
+        self.assertLessEqual(oldest, 4)
+
+    def test_reinforce_without_stale_samples(self):
+        # Two generators make batches with the same version, and the step with one makes the other stale.
+        _, oldest, dropped = self.reinforced("--steps", 30, "--max-staleness", 0)
+        self.assertEqual(oldest, 0)
+        self.assertGreater(dropped, 0)
+
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no jax (scripts/setup --tests brings it)")
     def test_jax(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"adam","lr":0.01}')

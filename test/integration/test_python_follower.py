@@ -187,6 +187,27 @@ class Reading(FollowerTest):
             follower.wait(timeout=processes.WAIT_S)
         self.assertEqual(set(np.unique(follower.tensors()["w"])), {3})
 
+    def test_a_version_by_its_number(self):
+        daemon = self.publishing(folder=None, publish={"keep": 2})
+        trainer, follower = self.joined(daemon, WIDE), self.follower(daemon)
+        for value in range(1, 4):
+            trainer.push(step(WIDE, value))
+            self.publish(daemon)
+        for number, value in ((3, 6), (2, 3), (2, 3)):
+            self.assertEqual(follower.fetch(number), number)
+            self.assertEqual((follower.version, set(np.unique(follower.tensors()["w"]))), (number, {value}))
+        with self.assertRaisesRegex(psd.NotReady, "version 1"):
+            follower.fetch(1)
+        with self.assertRaisesRegex(psd.DeadlineExceeded, "version 4 was not"):
+            follower.fetch(4, timeout=0.02)
+        self.assertEqual((follower.version, follower.wait(timeout=processes.WAIT_S)), (2, 3))
+        ended = self.in_background(follower.fetch, 4)
+        self.publish(daemon)
+        self.assertEqual(ended(), 4)
+        for wrong in (0, "4"):
+            with self.assertRaisesRegex((psd.InvalidArgument, TypeError), "number is .*; expected a whole number"):
+                follower.fetch(wrong)
+
     def test_only_tables(self):
         daemon = self.publishing(folder=None, publish={})
         self.joined(daemon, psd.Model("rows", {}, [psd.Table("t", 4)])).leave()

@@ -31,6 +31,11 @@ untyped_calls_exclude = torch
 [mypy-transformers.*,pytorch_lightning.*]
 ignore_missing_imports = True
 follow_imports = skip
+[mypy-vllm.*]
+ignore_missing_imports = True
+follow_imports = skip
+[mypy-psd._vllm_engine]
+disallow_subclassing_any = False
 [mypy-lightning_example]
 disallow_subclassing_any = False
 """

@@ -12,7 +12,7 @@ from checkout import REPO
 OURS = REPO / "trainer/python/psd"
 FIX = "run 'pip uninstall psd psd-server', then install psd-server again"
 # Modules that a program may import first.
-MODULES = ("client", "errors", "jax", "torch")
+MODULES = ("client", "errors", "jax", "sglang", "torch", "vllm")
 
 
 class PythonNames(unittest.TestCase):

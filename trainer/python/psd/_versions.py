@@ -7,11 +7,12 @@ from . import _install  # noqa: F401, before all else
 # isort: split
 
 import abc
+import contextlib
 import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,11 @@ class Held:
         self._tensors = tensors
         self._writable = file
         self._file = np.frombuffer(self._writable.data.toreadonly(), np.uint8)
+
+    @property
+    def file(self) -> memoryview:
+        """The whole `.safetensors` file."""
+        return self._file.data
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {}
@@ -109,21 +115,34 @@ class VersionHolder(abc.ABC):
     def _obtain(self, at_least: int | None, timeout: float | None, cancelled: threading.Event | None = None) -> int:
         """Reads a version as wait() does, but does not count as its return."""
         least = None if at_least is None else _arguments.integer("at_least", at_least)
-        until = deadline(timeout)
-        if not self._waiting.acquire(timeout=-1 if timeout is None else max(0.0, until - time.monotonic())):
-            raise DeadlineExceeded(f"another thread of this follower waited longer than {timeout} seconds for a version", True)
-        try:
+        with self._waits_alone(timeout) as left:
             least = self._returned + 1 if least is None else least
             if 0 < self._seen >= least:
                 return self._seen
-            held = self._read(least, None if timeout is None else max(0.0, until - time.monotonic()))
+            held = self._read(least, left())
             if held is not None:
                 if cancelled is not None and cancelled.is_set():
                     raise DeadlineExceeded("the wait was cancelled", True)
-                self._held, self._seen = held, held.info.number
+                self._hold(held)
             return self._seen
+
+    @contextlib.contextmanager
+    def _waits_alone(self, timeout: float | None) -> Iterator[Callable[[], float | None]]:
+        """A block in which no other thread waits for a version; gives what is left of the timeout."""
+        until = deadline(timeout)
+
+        def left() -> float | None:
+            return None if timeout is None else max(0.0, until - time.monotonic())
+
+        if not self._waiting.acquire(timeout=-1 if timeout is None else max(0.0, until - time.monotonic())):
+            raise DeadlineExceeded(f"another thread of this follower waited longer than {timeout} seconds for a version", True)
+        try:
+            yield left
         finally:
             self._waiting.release()
+
+    def _hold(self, held: Held) -> None:
+        self._held, self._seen = held, held.info.number
 
     @property
     def version(self) -> int | None:

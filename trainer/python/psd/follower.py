@@ -70,8 +70,24 @@ class Follower(VersionHolder):
         newest = self._call(self._reader.wait_for, least, timeout)
         if newest.number == self._seen:
             return None
-        # The newest at this moment: `newest` may have been removed.
-        fetched = self._call(self._reader.fetch, 0, self._fetched)
+        return self._received(0)  # the newest at this moment: `newest` may have been removed
+
+    def fetch(self, number: int, timeout: float | None = None) -> int:
+        """Waits until version `number` exists, reads it and holds it, so that several programs hold the same one, whatever is
+        published meanwhile. Returns its number, at once if it is the version held. wait() returns a newer one afterwards.
+        NotReady: the daemon has removed it, or has no version of that number; the version held stays. `timeout`: as for
+        wait()."""
+        number = _arguments.integer("number", number, 1)
+        with self._waits_alone(timeout) as left:
+            if self._seen != number:
+                self._call(self._reader.wait_for, number, left())
+                self._hold(self._received(number))
+            self._returned = number
+        return number
+
+    def _received(self, number: int) -> Held:
+        """Version `number` of the daemon, verified; 0: the newest."""
+        fetched = self._call(self._reader.fetch, number, self._fetched)
         if fetched.patch_fault:
             _log.warning("%s; version %d was read whole", fetched.patch_fault, fetched.info.number)
         self._fetched = fetched
