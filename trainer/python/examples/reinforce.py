@@ -20,7 +20,7 @@ import psd.torch
 
 TOKENS, LENGTH, BATCH = 12, 12, 32
 DISCOUNT, ENTROPY = 0.5, 0.1
-PATIENCE = 60  # seconds that one side waits for the other
+PATIENCE = 180  # seconds that one side waits for the other
 
 
 def chances_of(model: Gpt, texts: Tensor) -> Tensor:
