@@ -18,8 +18,9 @@ SECONDS = 240
 
 # Starts each program with --help; one process, since each would import torch.
 HELP = """
-import contextlib, runpy, sys
+import contextlib, os, runpy, sys
 for path in sys.argv[1:]:
+    sys.path[0] = os.path.dirname(path)
     sys.argv = [path, "--help"]
     with contextlib.suppress(SystemExit):
         runpy.run_path(path, run_name="__main__")

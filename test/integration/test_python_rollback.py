@@ -104,7 +104,8 @@ class RollbackTest(processes.ProcessTest):
         self.assertEqual([each["number"] for each in versions], [1, 2, 3, 4])
 
     def test_while_trainers_push(self):
-        daemon = self.serving()
+        # Each rollback takes a checkpoint.
+        daemon = self.serving(durability={"type": "log", "path": str(self.folder / "saved"), "keep": 10})
         client = self.joined(daemon.address)
         self.trained(client, range(3))
         self.psd("publish", "--server", daemon.address)
