@@ -163,9 +163,9 @@ TEST_CASE("a version by a patch of an earlier one, which stays as it is") {
   other.step = 42;
   CHECK(patchVersion(other, *base, patch).error().code == ErrorCode::modelMismatch);
   FetchedVersion differs = *base;  // its bytes are not what its sums say
-  differs.sums[1].first++;
+  differs.sums[0].first++;
   CHECK(patchVersion(info, differs, patch).message() ==
-        "the patch from version 7 to version 8: tensor 'b' differs from its sum");
+        "the patch from version 7 to version 8: tensor 'a' differs from its sum");
   for (size_t at = 0; at < patch.size(); at++) {
     std::vector<std::byte> damaged = patch;
     damaged[at] ^= std::byte{1};
