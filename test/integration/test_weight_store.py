@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pathlib
 import random
 import subprocess
 import sys
@@ -60,7 +61,7 @@ class StoreTest(test_python_follower.FollowerTest):
 
     def program(self, daemon, rank, world_size, megabytes):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, daemon.address, *map(str, (rank, world_size, megabytes))],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=pathlib.Path(__file__).parent)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stdin.close)
         self.addCleanup(process.wait)
