@@ -235,6 +235,17 @@ Status VersionPatchWriter::finish() {
   return sink_(rawBytes(checksum));
 }
 
+VersionTensorPatch makeTensorPatch(const SafetensorsEntry& tensor, std::span<const std::byte> before,
+                                   std::span<const std::byte> after, ContentSum& sum,
+                                   std::vector<std::byte>& bytes) {
+  bytes.clear();
+  VersionTensorPatch patch{.before = sum};
+  patch.patch.kind = encodeTensorPatch(before, after, patchedTensor(tensor).elementBytes, sum, bytes);
+  patch.patch.bytes = bytes;
+  patch.after = sum;
+  return patch;
+}
+
 Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::byte> next,
                         std::span<ContentSum> sums, const PatchSink& sink) {
   PSD_ASSIGN_OR_RETURN(const VersionBytes before, readVersion(base));
@@ -247,14 +258,8 @@ Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::by
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < sums.size(); i++) {
     const SafetensorsEntry& tensor = after.header.tensors[i];
-    bytes.clear();
-    VersionTensorPatch patch{.before = sums[i]};
-    patch.patch.kind =
-        encodeTensorPatch(bytesIn(base, before.header, tensor), bytesIn(next, after.header, tensor),
-                          patchedTensor(tensor).elementBytes, sums[i], bytes);
-    patch.patch.bytes = bytes;
-    patch.after = sums[i];
-    PSD_RETURN_IF_ERROR(writer.add(patch));
+    PSD_RETURN_IF_ERROR(writer.add(makeTensorPatch(tensor, bytesIn(base, before.header, tensor),
+                                                   bytesIn(next, after.header, tensor), sums[i], bytes)));
   }
   return writer.finish();
 }

@@ -474,6 +474,47 @@ bool hasRightChecksum(std::span<const std::byte> record) {
   return record.size() >= kRecordHeaderBytes && headerIn(record).crc == recordCrc(record);
 }
 
+namespace {
+
+Result<std::optional<LogRecord>> parseUpdate(std::vector<std::byte> bytes, const RecordHeader& header) {
+  const auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
+  };
+  if (!isUpdate(header.type)) {
+    return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
+  }
+  if (header.part > static_cast<uint32_t>(UpdatePart::last)) {
+    return bad("is part " + std::to_string(header.part) + " of an update, which this psd does not know");
+  }
+  LogRecord record;
+  record.part = UpdatePart{header.part};
+  const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
+  record.gradientAt = sourcesEnd + padded(header.codecBytes);
+  record.scalars = {header.update, header.learningRate};
+  const uint32_t type = header.type & ~kWithHyperparameters;
+  if (type != header.type && !readHyperparameters(bytes, record)) {
+    return bad("its hyperparameters do not fit into it");
+  }
+  record.ofRows = type == kRowUpdateRecord || type == kRowUpdateBesideRecord;
+  const bool beside = type == kRowUpdateBesideRecord;
+  if (record.ofRows && !readRows(bytes, record, beside)) return bad("its rows do not fit into it");
+  record.gradientBytes = header.gradientBytes;
+  if (record.gradientAt > bytes.size() || bytes.size() - record.gradientAt < header.gradientBytes) {
+    return bad("its parts do not fit into it");
+  }
+  record.number = header.number;
+  record.firstOfWrite = header.firstOfWrite;
+  record.shard = {header.shard};
+  record.scalars.difference = type == kDifferenceRecord;
+  record.elements = header.elements;
+  record.sources = sourcesIn(bytes, header.sources);
+  PSD_RETURN_IF_ERROR(readGradient(bytes, header, sourcesEnd, record));
+  record.bytes = std::move(bytes);
+  return std::optional(std::move(record));
+}
+
+}  // namespace
+
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   if (!hasRightChecksum(bytes)) return std::optional<LogRecord>();
   const RecordHeader header = headerIn(bytes);
@@ -512,37 +553,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     record.bytes = std::move(bytes);
     return std::optional(std::move(record));
   }
-  if (!isUpdate(header.type)) {
-    return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
-  }
-  if (header.part > static_cast<uint32_t>(UpdatePart::last)) {
-    return bad("is part " + std::to_string(header.part) + " of an update, which this psd does not know");
-  }
-  LogRecord record;
-  record.part = UpdatePart{header.part};
-  const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
-  record.gradientAt = sourcesEnd + padded(header.codecBytes);
-  record.scalars = {header.update, header.learningRate};
-  const uint32_t type = header.type & ~kWithHyperparameters;
-  if (type != header.type && !readHyperparameters(bytes, record)) {
-    return bad("its hyperparameters do not fit into it");
-  }
-  record.ofRows = type == kRowUpdateRecord || type == kRowUpdateBesideRecord;
-  const bool beside = type == kRowUpdateBesideRecord;
-  if (record.ofRows && !readRows(bytes, record, beside)) return bad("its rows do not fit into it");
-  record.gradientBytes = header.gradientBytes;
-  if (record.gradientAt > bytes.size() || bytes.size() - record.gradientAt < header.gradientBytes) {
-    return bad("its parts do not fit into it");
-  }
-  record.number = header.number;
-  record.firstOfWrite = header.firstOfWrite;
-  record.shard = {header.shard};
-  record.scalars.difference = type == kDifferenceRecord;
-  record.elements = header.elements;
-  record.sources = sourcesIn(bytes, header.sources);
-  PSD_RETURN_IF_ERROR(readGradient(bytes, header, sourcesEnd, record));
-  record.bytes = std::move(bytes);
-  return std::optional(std::move(record));
+  return parseUpdate(std::move(bytes), header);
 }
 
 }  // namespace psd

@@ -10,6 +10,7 @@
 
 #include "common/os/random_id.h"
 #include "common/patch/version_patch.h"
+#include "common/text/text.h"
 #include "common/wire/published_version.h"
 #include "server/client/conversation.h"
 
@@ -35,6 +36,7 @@ class VersionPull {
   kj::Promise<Result<VersionInfo>> pull(uint64_t number) {
     return lease(number).then([this](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
       if (!leased.ok()) return leased;
+      patchFault_.clear();
       return patch(*leased).then([this, version = *leased](bool patched) -> kj::Promise<Result<VersionInfo>> {
         if (!patched) return pullWhole(version);
         return release().then([version] { return Result<VersionInfo>(version); });
@@ -42,6 +44,8 @@ class VersionPull {
     });
   }
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Why a patch was not used in the last pull(); empty: there was no fault.
+  const std::string& patchFault() const { return patchFault_; }
 
  private:
   kj::Promise<Result<VersionInfo>> pullWhole(const VersionInfo& version) {
@@ -128,8 +132,16 @@ class VersionPull {
     const bool leads = patch.ok() && patch->header().info.number == to.number &&
                        patch->header().info.history == to.history && patch->header().info.step == to.step;
     isVerified_ = false;
-    const auto differ = leads ? patch->apply(bytes_, sums_) : Error{ErrorCode::io, "the patch is damaged"};
-    isVerified_ = differ.ok() && differ->empty();
+    if (!leads) {
+      patchFault_ = patch.ok() ? "the patch leads to another version" : patch.message();
+      return false;
+    }
+    const auto differ = patch->apply(bytes_, sums_);
+    if (!differ.ok()) patchFault_ = differ.message();
+    if (differ.ok() && !differ->empty()) {
+      patchFault_ = fmt::format("tensor '{}' differs from its sum", printable(differ->front()));
+    }
+    isVerified_ = patchFault_.empty();
     if (isVerified_) info_ = to;
     return isVerified_;
   }
@@ -213,6 +225,7 @@ class VersionPull {
   std::vector<ContentSum> sums_;  // of bytes_
   bool isVerified_ = false;       // bytes_ are the version info_
   std::vector<std::byte> patch_;
+  std::string patchFault_;
   uint64_t at_ = 0;
   Status outcome_;
   kj::Promise<void> renewal_ = kj::READY_NOW;
@@ -258,7 +271,7 @@ class VersionFollow {
   kj::Promise<Result<bool>> pullAndTake() {
     return pull_.pull(0).then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
       if (!pulled.ok()) return Result<bool>(pulled.error());
-      const Result<bool> more = take_({*pulled, pull_.bytes()});
+      const Result<bool> more = take_({*pulled, pull_.bytes(), pull_.patchFault()});
       if (!more.ok() || !*more) return more;
       known_ = *pulled;
       wanted_ = known_.number + 1;
@@ -290,7 +303,7 @@ Status pullVersion(const Address& address, uint64_t number, std::chrono::millise
                            return pulling.pull(number)
                                .then([&take, &pulling](Result<VersionInfo> pulled) -> Result<bool> {
                                  if (!pulled.ok()) return pulled.error();
-                                 PSD_RETURN_IF_ERROR(take({*pulled, pulling.bytes()}));
+                                 PSD_RETURN_IF_ERROR(take({*pulled, pulling.bytes(), pulling.patchFault()}));
                                  return true;
                                })
                                .attach(kj::mv(pull));

@@ -16,6 +16,7 @@ namespace psd {
 struct PulledVersion {
   VersionInfo info;
   std::span<const std::byte> bytes;  ///< valid during the call that receives it
+  std::string patchFault;            ///< why a patch of it was not used; empty: there was no fault
 };
 
 /// Pulls version `number` of a daemon and verifies it; 0: the newest. Leases it meanwhile. `take` receives

@@ -179,6 +179,8 @@ class ReplicaController final : private kj::TaskSet::ErrorHandler {
   /// Probes a daemon. An Error: it answers, or something else does at its address.
   kj::Promise<Status> probeDead(DaemonId daemon, std::string what);
   Status claimIfAllowed();
+  /// Whether the folder has all versions that readers may know, where the daemon starts from its state.
+  bool folderHasAllVersions() const;
   /// Dials the primary to follow. `probeOnly`: keeps the existing copy and only probes whether the primary
   /// is alive.
   void dial(bool probeOnly);

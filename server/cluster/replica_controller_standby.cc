@@ -149,6 +149,15 @@ void ReplicaController::act(const replica_action::NotifyLeaving&) {
   if (copy_) copy_->leave();  // the next answer reports it
 }
 
+bool ReplicaController::folderHasAllVersions() const {
+  // An operator has chosen the state, whatever other daemons have served.
+  if (recovers_ || folder_.chosen) return false;
+  // A folder without a record begins the run, or was that of a daemon without a replica set. The rules let a
+  // daemon start from another one's state only if that is complete.
+  const auto& record = folder_.record;
+  return !record || !record->standby || record->complete;
+}
+
 void ReplicaController::act(const replica_action::Promote& promoted) {
   if (connection_) connection_->stop();
   connection_ = nullptr;
@@ -158,7 +167,7 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
     copy_ = nullptr;
     if (!followed.ok()) daemon_.restart("the copy of the primary's model is unusable: " + followed.message());
     replicator_->resumeFrom(std::max(followed->next, state_.number() + 1));
-    followed->filesWhole = followed->filesWhole && !recovers_;
+    followed->hasAllVersions = followed->hasAllVersions && !recovers_;
     model_.serveCopy(*std::move(followed), promoted.term);
     takeoverSeconds_ = secondsSince(silentMs);
     daemon_.note("takeover",
@@ -167,9 +176,7 @@ void ReplicaController::act(const replica_action::Promote& promoted) {
   } else {
     copy_ = nullptr;
     replicator_->resumeFrom(state_.number() + 1);
-    const auto& record = folder_.record;
-    const bool isWhole = !recovers_ && !folder_.chosen && (!record || !record->standby || record->complete);
-    if (Status served = model_.serve(promoted.term, isWhole); !served.ok()) {
+    if (Status served = model_.serve(promoted.term, folderHasAllVersions()); !served.ok()) {
       daemon_.fail(served);
       return;
     }

@@ -18,9 +18,9 @@ class ReplicatedModel {
 
   // --- As primary ----------------------------------------------------------------------------------------
 
-  /// Starts to serve it, as the first primary of the replica set or from the state saved here. `isWhole`: no
-  /// other daemon has served anything that is not saved here. Blocks.
-  virtual Status serve(uint64_t term, bool isWhole) = 0;
+  /// Starts to serve it, as the first primary of the replica set or from the state saved here.
+  /// `hasAllVersions`: of those that readers may know, see VersionStore. Blocks.
+  virtual Status serve(uint64_t term, bool hasAllVersions) = 0;
   /// Continues to serve it, in a new term.
   virtual void continueServing(uint64_t term) = 0;
   /// Whether this daemon saves it on its disk.

@@ -107,17 +107,17 @@ bool ReplicaSetMember::continuesElsewhere() const {
 
 // --- As primary ----------------------------------------------------------------------------------------
 
-Status ReplicaSetMember::serve(uint64_t term, bool isWhole) {
+Status ReplicaSetMember::serve(uint64_t term, bool hasAllVersions) {
   mark_->setTerm(term);
-  PSD_RETURN_IF_ERROR(openVersions(isWhole));
+  PSD_RETURN_IF_ERROR(openVersions(hasAllVersions));
   PSD_RETURN_IF_ERROR(daemon_.resume());
   logMarkFailure(mark_->write());
   daemon_.note("primary", fmt::format("primary of term {}", term));
   return {};
 }
 
-Status ReplicaSetMember::openVersions(bool whole) {
-  PSD_RETURN_IF_ERROR(host_.openVersions(whole));
+Status ReplicaSetMember::openVersions(bool hasAll) {
+  PSD_RETURN_IF_ERROR(host_.openVersions(hasAll));
   administration_.setVersions(host_);
   return {};
 }
@@ -242,12 +242,12 @@ void ReplicaSetMember::serveCopy(FollowedState followed, uint64_t term) {
   mark_->setTerm(term);
   // Before a push of this term is answered, since an existing log in the folder continues with that push.
   logMarkFailure(mark_->renew());
-  bool hasVersions = followed.filesWhole;
+  bool hasAllVersions = followed.hasAllVersions;
   {
     const std::lock_guard hold(mutex_);
-    hasVersions = hasVersions && primaryWaits_;
+    hasAllVersions = hasAllVersions && primaryWaits_;
   }
-  if (Status opened = openVersions(hasVersions); !opened.ok()) return daemon_.fail(opened);
+  if (Status opened = openVersions(hasAllVersions); !opened.ok()) return daemon_.fail(opened);
   const PriorRun prior = host_.serveCopy(std::move(followed.samples), std::move(followed.departed));
   coordinator_.begin(prior);
 }

@@ -57,7 +57,7 @@ class ReplicaSetMember final : public ReplicatedModel {
 
   ReplicaSetMember(const Parts& parts, std::unique_ptr<Engine> engine);
 
-  Status serve(uint64_t term, bool isWhole) override;
+  Status serve(uint64_t term, bool hasAllVersions) override;
   void continueServing(uint64_t term) override;
   bool saves() const override;
   bool hasValues() const override;
@@ -66,7 +66,7 @@ class ReplicaSetMember final : public ReplicatedModel {
   void showCopy() override;
   void serveCopy(FollowedState followed, uint64_t term) override;
 
-  Status openVersions(bool whole);
+  Status openVersions(bool hasAll);
   /// Whether this daemon also stores the copy of a primary with this configuration on its own disk.
   Result<bool> keepsOnDisk(const nlohmann::ordered_json& primarys) const;
   /// This daemon's configuration with the model rules of its primary's.

@@ -446,6 +446,23 @@ void Server::fillUpkeep(DaemonStatus& status) const {
   status.openDescriptors = upkeep_->openDescriptors();
 }
 
+void Server::fillMoveState(DaemonStatus& status) const {
+  switch (serving_.phase()) {
+    case ServingPhase::moved:
+      status.state = "moved";
+      for (const auto& addresses : serving_.outgoing().move().to) {
+        status.movedTo.push_back(joined(addresses, ","));
+      }
+      break;
+    case ServingPhase::arriving: status.state = "arriving"; break;
+    case ServingPhase::quiescing:
+    case ServingPhase::undecided:
+      if (status.state == "serving") status.state = "moving";
+      break;
+    default: break;
+  }
+}
+
 DaemonStatus Server::status() const {
   DaemonStatus status;
   status.version = PSD_VERSION;
@@ -492,20 +509,7 @@ DaemonStatus Server::status() const {
     if (const std::string state = status.replicaSet->stateAsReplica(); !state.empty()) status.state = state;
     if (status.model && status.state == "standby") status.model->ready = true;  // the copy of the primary's
   }
-  switch (serving_.phase()) {
-    case ServingPhase::moved:
-      status.state = "moved";
-      for (const auto& addresses : serving_.outgoing().move().to) {
-        status.movedTo.push_back(joined(addresses, ","));
-      }
-      break;
-    case ServingPhase::arriving: status.state = "arriving"; break;
-    case ServingPhase::quiescing:
-    case ServingPhase::undecided:
-      if (status.state == "serving") status.state = "moving";
-      break;
-    default: break;
-  }
+  fillMoveState(status);
   return status;
 }
 

@@ -157,6 +157,8 @@ class Server final : public Daemon {
   Status prepareAlone();
   /// What the daemon uses of its machine, and its logs and certificate.
   void fillUpkeep(DaemonStatus& status) const;
+  /// Fills in what a move from or to this daemon changes in the state.
+  void fillMoveState(DaemonStatus& status) const;
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
 

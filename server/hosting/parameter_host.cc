@@ -42,9 +42,9 @@ Status ParameterHost::open() {
   return placeVersions();
 }
 
-Status ParameterHost::openVersions(bool whole) {
+Status ParameterHost::openVersions(bool hasAll) {
   if (!config_->publish) return {};
-  VersionStore::Place place{.env = versionFiles_, .folder = versionsFolder_, .whole = whole};
+  VersionStore::Place place{.env = versionFiles_, .folder = versionsFolder_, .hasAll = hasAll};
   if (lockedVersions_) {
     place.holds = [this] { return lockedVersions_->keep(); };
   } else if (versionsAreDurable()) {

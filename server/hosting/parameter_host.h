@@ -137,8 +137,8 @@ class ParameterHost final : public Hosting {
   /// saved yet. Blocks; call when no more updates arrive.
   Status saveLast(bool continuesElsewhere);
   /// Opens the published versions, if the configuration has `publish`; call once, before beginSaving().
-  /// `whole`: this daemon has all versions that readers may know. Blocks.
-  Status openVersions(bool whole = true);
+  /// `hasAll`: this daemon has all versions that readers may know. Blocks.
+  Status openVersions(bool hasAll = true);
   /// A standby's copy of its primary's published versions, which come with the image; null: `config` has
   /// none. Threads as makeCopy().
   Result<std::unique_ptr<StandbyFiles>> makeVersionsCopy(Env& image, const DaemonConfig& config) const;

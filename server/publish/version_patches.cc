@@ -122,13 +122,7 @@ Status VersionPatches::write(uint64_t from, uint64_t to, uint64_t most, std::vec
     PSD_RETURN_IF_ERROR(readTensor(*base, before, before.tensors[i], old));
     PSD_RETURN_IF_ERROR(readTensor(*next, after, after.tensors[i], changed));
     if (!known) sums_[i] = contentSum(old);
-    encoded.clear();
-    VersionTensorPatch patch{.before = sums_[i]};
-    patch.patch.kind =
-        encodeTensorPatch(old, changed, patchedTensor(after.tensors[i]).elementBytes, sums_[i], encoded);
-    patch.patch.bytes = encoded;
-    patch.after = sums_[i];
-    PSD_RETURN_IF_ERROR(writer.add(patch));
+    PSD_RETURN_IF_ERROR(writer.add(makeTensorPatch(after.tensors[i], old, changed, sums_[i], encoded)));
   }
   sumsOf_ = to;
   return writer.finish();

@@ -33,13 +33,13 @@ VersionIndex::Time roundedUp(System::time_point time) {
 }  // namespace
 
 Result<std::shared_ptr<VersionStore>> VersionStore::open(Place place, VersionLedger::Terms terms) {
-  const bool whole = place.whole;
+  const bool hasAll = place.hasAll;
   std::shared_ptr<VersionStore> store(new VersionStore(std::move(place), terms));
-  PSD_RETURN_IF_ERROR(store->load(whole));
+  PSD_RETURN_IF_ERROR(store->load(hasAll));
   return store;
 }
 
-Status VersionStore::load(bool whole) {
+Status VersionStore::load(bool hasAll) {
   PSD_RETURN_IF_ERROR(createFolderDurably(*env_, folder_));
   removeUnfinishedVersions(*env_, folder_);
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
@@ -71,12 +71,12 @@ Status VersionStore::load(bool whole) {
   // A version that is missing may be known to readers, and its number must not be given again.
   ledger_.reserveNumber(index_.newest);
   const bool hasNewest = !infos_.empty() && infos_.rbegin()->first >= index_.newest;
-  history_ = whole && hasNewest && index_.history != 0 ? index_.history : drawId();
+  history_ = hasAll && hasNewest && index_.history != 0 ? index_.history : drawId();
   if (!infos_.empty() && history_ != index_.history) {
     spdlog::warn("'{}' may lack versions that readers have seen: another history of versions begins",
                  folder_);
   }
-  if (whole) {
+  if (hasAll) {
     index_.history = history_;  // the file gets it with the next version
   } else {
     static_cast<void>(keepIndex(0));  // logs its error
@@ -347,7 +347,8 @@ Result<uint64_t> VersionStore::keepIndex(uint64_t newest, bool trim) {
 }
 
 Status VersionStore::copyTo(Env& to, const std::string& name) const {
-  // Those that are not announced yet, too: their changes may have begun before the standby followed.
+  // Versions that are not announced yet are copied as well: the standby may have missed the beginning of
+  // their files.
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listVersions(*env_, folder_));
   std::vector<std::pair<std::string, std::unique_ptr<ReadableFile>>> files;
   for (const uint64_t number : numbers) {

@@ -41,7 +41,7 @@ class VersionStore {
     std::function<Status()> holds;
     std::shared_ptr<VersionMirror> mirror;  ///< to the standby; null: there is none
     /// Whether the folder has all versions that readers may know; else the next one begins another history.
-    bool whole = true;
+    bool hasAll = true;
   };
 
   /// Finds the versions; skips damaged files, with a warning. Blocks.
@@ -111,7 +111,7 @@ class VersionStore {
         ledger_(terms) {}
 
   /// Reads index and files. Called by open().
-  Status load(bool whole);
+  Status load(bool hasAll);
   /// Waits until the standby has all changes so far.
   Status mirrored() const { return mirror_ ? mirror_->wait() : Status(); }
   /// Takes versions out, so that no reader finds them; returns the files to remove, those whose removal

@@ -300,7 +300,7 @@ Status Follower::apply(const FileChange& change) {
   if (!ending_) return applied;
   // At a takeover this copy of the model is all there is: continue without the file.
   spdlog::error("a file of the primary is incomplete: {}", applied.message());
-  filesWhole_ = false;
+  hasAllFiles_ = false;
   return {};
 }
 
@@ -336,7 +336,7 @@ Result<FollowedState> Follower::finish() {
   if (disk_) disk_->keepSaving();
   standbyFiles_ = nullptr;  // removes an unfinished file
   return FollowedState{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_,
-                       filesWhole_};
+                       hasAllFiles_};
 }
 
 }  // namespace psd

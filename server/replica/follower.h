@@ -37,7 +37,7 @@ struct FollowedState {
   std::optional<Departed> departed;  ///< as received from the primary; nothing: not received
   uint64_t updates = 0;              ///< number applied
   uint64_t next = 0;                 ///< number of the first record not in the model; 0: none received
-  bool filesWhole = true;            ///< whether all changes of CopyPlace::files are on the disk
+  bool hasAllVersions = true;        ///< in CopyPlace::files: all that the primary has announced
 };
 
 /// Where a follower keeps the model. A move-only value type.
@@ -115,7 +115,7 @@ class Follower final {
   // Used by the thread only.
   std::unique_ptr<StandbyDisk> disk_;  // null: records are held in memory only
   std::unique_ptr<StandbyFiles> standbyFiles_;
-  bool filesWhole_ = true;
+  bool hasAllFiles_ = true;
   std::optional<SamplesReplay> samples_;
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;

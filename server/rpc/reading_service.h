@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "schema/psd.capnp.h"
@@ -36,9 +37,12 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> readVersion(ReadVersionContext context) override;
 
  private:
-  /// Answers with the first `count` bytes.
+  using VersionBytes = Result<std::vector<std::byte>>;
+  /// Answers with the bytes that `read(versions, count)` returns on another thread: `wanted`, or
+  /// limits.slice_bytes if that is fewer, and 7 more (wire::referenceBytes()).
   template <class Context>
-  void answerBytes(Context context, Result<std::vector<std::byte>> read, uint64_t count);
+  kj::Promise<void> answerBytes(Context context, uint32_t wanted,
+                                std::function<VersionBytes(VersionStore&, uint64_t count)> read);
 
   JoinService joins_;
   const SliceEncoder

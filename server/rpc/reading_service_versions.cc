@@ -13,13 +13,29 @@ constexpr uint64_t kEntryBytes = 256;  // of one version in an answer
 }  // namespace
 
 template <class Context>
-void ReadingService::answerBytes(Context context, Result<std::vector<std::byte>> read, uint64_t count) {
-  if (!read.ok()) return wire::writeError(read.error(), context.getResults().initError());
-  const auto owner = std::make_shared<const std::vector<std::byte>>(*std::move(read));
-  const std::span<const std::byte> bytes = std::span(*owner).first(count);
-  connection_->pin(bytes.data(), owner);
-  auto results = context.getResults(capnp::MessageSize{8, 0});
-  results.adoptBytes(wire::referenceBytes(results, bytes));
+kj::Promise<void> ReadingService::answerBytes(
+    Context context, uint32_t wanted, std::function<VersionBytes(VersionStore&, uint64_t count)> read) {
+  const uint64_t count = std::min<uint64_t>(wanted, connection_->loop().config().limits.sliceBytes);
+  auto refuse = [context](const Error& error) mutable {
+    wire::writeError(error, context.getResults().initError());
+  };
+  const auto store = administration_.versions();
+  if (!store.ok()) {
+    refuse(store.error());
+    return kj::READY_NOW;
+  }
+  auto make = [this, context, &versions = store->get(), count, read = std::move(read)]() mutable {
+    return administration_.workers()
+        .run<VersionBytes>([&versions, count, read = std::move(read)] { return read(versions, count); })
+        .then([this, context, count](VersionBytes bytes) mutable {
+          if (!bytes.ok()) return wire::writeError(bytes.error(), context.getResults().initError());
+          const auto owner = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
+          connection_->pin(owner->data(), owner);
+          auto results = context.getResults(capnp::MessageSize{8, 0});
+          results.adoptBytes(wire::referenceBytes(results, std::span(*owner).first(count)));
+        });
+  };
+  return connection_->answerWithin(count, std::move(make), std::move(refuse));
 }
 
 kj::Promise<void> ReadingService::versions(VersionsContext context) {
@@ -88,24 +104,11 @@ kj::Promise<void> ReadingService::releaseVersion(ReleaseVersionContext context) 
 kj::Promise<void> ReadingService::readVersion(ReadVersionContext context) {
   const auto params = context.getParams();
   const uint64_t number = params.getNumber(), offset = params.getOffset();
-  const uint64_t count =
-      std::min<uint64_t>(params.getCount(), connection_->loop().config().limits.sliceBytes);
+  const uint32_t count = params.getCount();
   context.releaseParams();
-  auto refuse = [context](const Error& error) mutable {
-    wire::writeError(error, context.getResults().initError());
-  };
-  const auto store = administration_.versions();
-  if (!store.ok()) {
-    refuse(store.error());
-    return kj::READY_NOW;
-  }
-  auto make = [this, context, &versions = store->get(), number, offset, count]() mutable {
-    using Bytes = Result<std::vector<std::byte>>;
-    return administration_.workers()
-        .run<Bytes>([&versions, number, offset, count] { return versions.read(number, offset, count); })
-        .then([this, context, count](Bytes read) mutable { answerBytes(context, std::move(read), count); });
-  };
-  return connection_->answerWithin(count, std::move(make), std::move(refuse));
+  return answerBytes(context, count, [number, offset](VersionStore& versions, uint64_t bytes) {
+    return versions.read(number, offset, bytes);
+  });
 }
 
 kj::Promise<void> ReadingService::patch(PatchContext context) {
@@ -130,26 +133,11 @@ kj::Promise<void> ReadingService::readPatch(ReadPatchContext context) {
   const auto params = context.getParams();
   const uint64_t history = params.getHistory(), from = params.getFrom(), to = params.getTo(),
                  offset = params.getOffset();
-  const uint64_t count =
-      std::min<uint64_t>(params.getCount(), connection_->loop().config().limits.sliceBytes);
+  const uint32_t count = params.getCount();
   context.releaseParams();
-  auto refuse = [context](const Error& error) mutable {
-    wire::writeError(error, context.getResults().initError());
-  };
-  const auto store = administration_.versions();
-  if (!store.ok()) {
-    refuse(store.error());
-    return kj::READY_NOW;
-  }
-  auto make = [this, context, &versions = store->get(), history, from, to, offset, count]() mutable {
-    using Bytes = Result<std::vector<std::byte>>;
-    return administration_.workers()
-        .run<Bytes>([&versions, history, from, to, offset, count] {
-          return versions.readPatch(history, from, to, offset, count);
-        })
-        .then([this, context, count](Bytes read) mutable { answerBytes(context, std::move(read), count); });
-  };
-  return connection_->answerWithin(count, std::move(make), refuse);
+  return answerBytes(context, count, [history, from, to, offset](VersionStore& versions, uint64_t bytes) {
+    return versions.readPatch(history, from, to, offset, bytes);
+  });
 }
 
 }  // namespace psd

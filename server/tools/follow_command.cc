@@ -120,6 +120,9 @@ class Follow {
   /// Returns whether to continue.
   Result<bool> take(const PulledVersion& version) {
     const VersionInfo& info = version.info;
+    if (!version.patchFault.empty()) {
+      warnNow(fmt::format("version {} was read whole: {}", info.number, version.patchFault));
+    }
     if (known_.number > 0 && info.history != known_.history) {
       warnNow(fmt::format(
           "the daemon has lost the versions of history {:016x}: version {} of {:016x} replaces them",

@@ -2,7 +2,7 @@
 
 published.py --psd PSD --package FOLDER --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N]
 
-Prints one JSON object. A store of weights publishes one bf16 tensor, of which the share P of elements changes from version to
+Prints one JSON object. A store of weights publishes one tensor of 16-bit values, of which the share P of elements changes from version to
 version; a link of that rate (tbf) is between the daemon and the reader. `patch`: psd.Follower, which holds the version before.
 `whole`: a psd.Follower that holds none. `xor`: the writer XORs the bytes with those of the version before, compresses the result
 (zstd, level 1) and puts it into a directory, whose files a reader fetches over the same link, decompresses and XORs. Needs root."""
@@ -10,7 +10,6 @@ version; a link of that rate (tbf) is between the daemon and the reader. `patch`
 import argparse
 import contextlib
 import json
-import os
 import pathlib
 import socket
 import statistics
@@ -22,35 +21,29 @@ import time
 
 import numpy as np
 
-WAIT_S = 120
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+
+import namespaces
+
 HERE, THERE = "10.79.0.2", "10.79.0.1"
 PORT = 5500
 
 
-def ip(*arguments):
-    done = subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"ip {' '.join(map(str, arguments))}: {done.stderr.strip()}")
-
-
-def place(name):
-    return f"psd-published-{os.getpid()}-{name}"
-
-
 def link(stack, rate):
-    for name in ("there", "here"):
-        ip("netns", "add", place(name))
-        stack.callback(lambda n=name: subprocess.run(["ip", "netns", "del", place(n)], capture_output=True, check=False))
-        ip("-n", place(name), "link", "set", "lo", "up")
-    ip("-n", place("there"), "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", place("here"))
-    for name, address in (("there", THERE), ("here", HERE)):
-        ip("-n", place(name), "addr", "add", f"{address}/24", "dev", "net")
-        ip("-n", place(name), "link", "set", "net", "up")
-        ip("netns", "exec", place(name), "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "2mb", "latency", "50ms")
+    """Two places and a link of that rate between them."""
+    for place in ("there", "here"):
+        stack.callback(namespaces.remove, [place])
+        namespaces.make(place)
+    there, here = namespaces.name("there"), namespaces.name("here")
+    namespaces.run("ip", "-n", there, "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", here)
+    for place, address in (("there", THERE), ("here", HERE)):
+        namespaces.run("ip", "-n", namespaces.name(place), "addr", "add", f"{address}/24", "dev", "net")
+        namespaces.run("ip", "-n", namespaces.name(place), "link", "set", "net", "up")
+        namespaces.run(*namespaces.within(place), "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "2mb", "latency", "50ms")
 
 
-def within(name, command):
-    return ["ip", "netns", "exec", place(name), *map(str, command)]
+def within(place, command):
+    return [*namespaces.within(place), *map(str, command)]
 
 
 def started(stack, command, **options):

@@ -94,7 +94,7 @@ void run(Bytes input) {
 
 std::vector<std::string> seeds() {
   std::vector<std::string> seeds{patchOf(1, 2), patchOf(1, 5), patchOf(2, 3)};
-  // Those of single tensors, too.
+  // The patches of single tensors are seeds as well.
   for (const std::string& version : std::vector(seeds)) {
     const auto patch = VersionPatch::read(bytesOf(version));
     require(patch.ok(), "a seed is valid");

@@ -329,6 +329,25 @@ class ProcessTest(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
         return path
 
+    def run_psd(self, *arguments):
+        """A command of psd, run in the test's folder, whatever its status."""
+        return subprocess.run([PSD, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=WAIT_S, check=False, cwd=self.folder)
+
+    def psd(self, *arguments):
+        """What a command of psd prints, which succeeds."""
+        done = self.run_psd(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def refused(self, *arguments):
+        """The one line with which a command of psd fails."""
+        done = self.run_psd(*arguments)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        lines = done.stderr.strip().splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        return lines[0]
+
     def unix_address(self, name="psd.sock"):
         return f"unix://{self.folder / name}"
 

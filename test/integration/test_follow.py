@@ -7,9 +7,8 @@ import pathlib
 import random
 import signal
 import struct
-import subprocess
 
-from processes import PSD, WAIT_S, ProcessTest, main, until
+from processes import ProcessTest, main, until
 from safetensors_file import safetensors
 
 
@@ -40,10 +39,6 @@ class FollowTest(ProcessTest):
     @property
     def file(self):
         return self.into / "model.safetensors"
-
-    def run_psd(self, *arguments):
-        return subprocess.run([PSD, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              timeout=WAIT_S, check=False, cwd=self.folder)
 
     def publish(self, daemon):
         done = self.run_psd("publish", "--server", daemon.address)

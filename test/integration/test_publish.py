@@ -5,10 +5,9 @@ import hashlib
 import json
 import random
 import struct
-import subprocess
 import urllib.request
 
-from processes import PSD, WAIT_S, ProcessTest, main, until
+from processes import WAIT_S, ProcessTest, main, until
 
 
 def header_of(path):
@@ -23,22 +22,6 @@ class PublishTest(ProcessTest):
             settings.setdefault("durability", {"type": "log", "path": str(self.folder / "saved")})
         settings.setdefault("publish", {})
         return self.daemon(*arguments, policy=policy, **settings)
-
-    def run_psd(self, *arguments):
-        return subprocess.run([PSD, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              timeout=WAIT_S, check=False, cwd=self.folder)
-
-    def psd(self, *arguments):
-        done = self.run_psd(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def refused(self, *arguments):
-        done = self.run_psd(*arguments)
-        self.assertNotEqual(done.returncode, 0, done.stdout)
-        lines = done.stderr.strip().splitlines()
-        self.assertEqual(len(lines), 1, done.stderr)
-        return lines[0]
 
     def versions(self, daemon):
         return json.loads(self.psd("versions", "--json", "--server", daemon.address))

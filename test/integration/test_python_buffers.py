@@ -2,7 +2,6 @@
 
 import json
 import logging
-import subprocess
 import threading
 import unittest
 
@@ -41,11 +40,6 @@ class Network(nn.Module):
 
 
 class PythonBuffers(processes.ProcessTest):
-    def run_psd(self, *arguments):
-        done = subprocess.run([processes.PSD, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
     def optimizer(self, module, daemon, rank, kind=psd.torch.Optimizer, **options):
         optimizer = kind(module, daemon if isinstance(daemon, str) else daemon.address, rank=rank, world_size=2, buffers="rank0", **options)
         self.addCleanup(optimizer.client.close)
@@ -101,20 +95,20 @@ class PythonBuffers(processes.ProcessTest):
         expected = modules[0].eval()(x)
         status = daemon.status()["model"]
         self.assertEqual((status["buffers"], status["buffer_bytes"]), (6, 6 * 4 * 2 + 8 + 8 + 16 + 8))
-        self.run_psd("export", "--server", daemon.address, "--to", self.folder / "live")
+        self.psd("export", "--server", daemon.address, "--to", self.folder / "live")
         daemon.kill()  # what was answered is in the log
         daemon = self.daemon(policy="locked", durability={"type": "log", "path": str(self.folder / "saved")})
-        self.run_psd("export", "--server", daemon.address, "--to", self.folder / "restarted")
-        self.run_psd("checkpoint", "--server", daemon.address)
+        self.psd("export", "--server", daemon.address, "--to", self.folder / "restarted")
+        self.psd("checkpoint", "--server", daemon.address)
         self.assert_stops(daemon)
-        self.run_psd("export", self.folder / "saved", "--to", self.folder / "checkpoint")
-        self.run_psd("replay", self.folder / "saved", "--to", self.folder / "replayed")
+        self.psd("export", self.folder / "saved", "--to", self.folder / "checkpoint")
+        self.psd("replay", self.folder / "saved", "--to", self.folder / "replayed")
         for name in ("live", "restarted", "checkpoint", "replayed"):
             with self.subTest(name):
                 fresh = Network(3).eval()
                 fresh.load_state_dict(torch_tensors(self.folder / name))
                 self.assertTrue(torch.equal(fresh(x), expected))
-        inspected = json.loads(self.run_psd("inspect", "--json", self.folder / "checkpoint"))
+        inspected = json.loads(self.psd("inspect", "--json", self.folder / "checkpoint"))
         self.assertEqual({buffer["name"] for buffer in inspected["buffers"]}, {*modules[0].state_dict()} - {*optimizers[0].model.shapes})
 
         started = self.daemon(policy="locked", model={"file": str(self.folder / "checkpoint")})
@@ -299,8 +293,8 @@ class PythonBuffers(processes.ProcessTest):
             for one in (client, reader):
                 self.assert_buffers(one, ARRAYS)
             client.set_buffers(ARRAYS)
-            self.run_psd("export", "--server", others[-1].address, "--to", self.folder / name)
-            inspected = json.loads(self.run_psd("inspect", "--json", self.folder / name))
+            self.psd("export", "--server", others[-1].address, "--to", self.folder / name)
+            inspected = json.loads(self.psd("inspect", "--json", self.folder / name))
             self.assertEqual({buffer["name"] for buffer in inspected["buffers"]}, {*ARRAYS})
             first = others
 

@@ -1,7 +1,6 @@
 """psd rollback: the model and its optimizer become those of a published version again, while trainers work."""
 
 import json
-import subprocess
 import threading
 import unittest
 
@@ -32,20 +31,6 @@ class RollbackTest(processes.ProcessTest):
         self.addCleanup(client.close)
         client.join(MODEL, MODEL.zeros(), 0, 1)
         return client
-
-    def run_psd(self, *arguments):
-        return subprocess.run([processes.PSD, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
-
-    def psd(self, *arguments):
-        done = self.run_psd(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def refused(self, *arguments):
-        done = self.run_psd(*arguments)
-        self.assertNotEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
-        return done.stderr
 
     def trained(self, client, steps):
         """The values after pushes of these steps' gradients, each computed from the values before."""

@@ -29,8 +29,8 @@ class Versions {
     open();
   }
 
-  void open(bool whole = true) {
-    auto opened = VersionStore::open({.env = env_, .folder = kFolder, .whole = whole},
+  void open(bool hasAll = true) {
+    auto opened = VersionStore::open({.env = env_, .folder = kFolder, .hasAll = hasAll},
                                      {.keep = keep_, .bytes = 64u << 20, .leases = 4});
     PSD_REQUIRE_OK(opened);
     store_ = *std::move(opened);
@@ -148,7 +148,7 @@ TEST_CASE("Version patches: none where most elements change, of another history,
   versions.publish(0);
   versions.publish(kElements);
   CHECK_FALSE(versions.patch(1, 2));
-  versions.open(/*whole=*/false);  // another history begins
+  versions.open(/*hasAll=*/false);  // another history begins
   versions.publish(10);
   CHECK_FALSE(versions.patch(2, 3));
   const uint64_t number = versions.publish(10);

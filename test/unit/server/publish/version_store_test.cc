@@ -37,6 +37,14 @@ Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
                        {safetensorsEntries(model()), values});
 }
 
+/// The history of a store that has published its first version, and ended.
+uint64_t historyOfFirst(Env& env) {
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  PSD_REQUIRE_OK(publish(**store, 1));
+  return (*store)->history();
+}
+
 std::string bytesOf(VersionStore& store, uint64_t number) {
   const auto info = store.find(number);
   PSD_REQUIRE_OK(info);
@@ -234,13 +242,7 @@ TEST_CASE("Version store: a file that another program has written is not replace
 
 TEST_CASE("Version store: without its files the numbers belong to another history") {
   MemoryEnv env;
-  uint64_t history = 0;
-  {
-    const auto store = openAt(env);
-    PSD_REQUIRE_OK(store);
-    history = (*store)->history();
-    PSD_REQUIRE_OK(publish(**store, 1));
-  }
+  const uint64_t history = historyOfFirst(env);
   PSD_REQUIRE_OK(env.remove(versionPath(kFolder, 1)));
   const auto store = openAt(env);
   PSD_REQUIRE_OK(store);
@@ -361,13 +363,7 @@ TEST_CASE("Version store: who waits learns of the version, or of the end") {
 
 TEST_CASE("Version store: another history begins where versions may be missing") {
   MemoryEnv env;
-  uint64_t first = 0;
-  {
-    const auto store = openAt(env);
-    PSD_REQUIRE_OK(store);
-    first = (*store)->history();
-    PSD_REQUIRE_OK(publish(**store, 1));
-  }
+  const uint64_t first = historyOfFirst(env);
   {
     const auto store = openAt(env);
     PSD_REQUIRE_OK(store);
@@ -375,7 +371,7 @@ TEST_CASE("Version store: another history begins where versions may be missing")
   }
   uint64_t second = 0;
   {
-    const auto store = VersionStore::open({.env = borrowed(env), .folder = kFolder, .whole = false}, kTerms);
+    const auto store = VersionStore::open({.env = borrowed(env), .folder = kFolder, .hasAll = false}, kTerms);
     PSD_REQUIRE_OK(store);
     second = (*store)->history();
     CHECK(second != first);
