@@ -13,6 +13,14 @@ function(psd_precompiled_header name data_path pic)
     <unordered_map> <variant> <vector>
     <capnp/rpc-twoparty.h> <kj/async-io.h> <kj/compat/http.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
     <schema/psd.capnp.h>)
+  # g++ reads an existing precompiled header while it compiles the next one, whatever has changed since: another schema removes it.
+  set(removed ${PROJECT_BINARY_DIR}/CMakeFiles/${name}.removed)
+  get_target_property(schema psd_schema SOURCES)
+  add_custom_command(OUTPUT ${removed} DEPENDS ${schema} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -E rm -f ${PROJECT_BINARY_DIR}/CMakeFiles/${name}.dir/cmake_pch.hxx.gch
+    COMMAND ${CMAKE_COMMAND} -E touch ${removed})
+  add_custom_target(${name}_removed DEPENDS ${removed})
+  add_dependencies(${name} ${name}_removed)
 endfunction()
 
 # With the precompiled header g++ emits the vtable of kj::TimerImpl into every unit, so every program links kj-async. The libraries

@@ -100,6 +100,13 @@ interface Admin @0xa8f89e12343931e8 {
   # tables, a version of the moment "live" or of other shards or optimizers, or no checkpoint is left that is not beyond
   # it. notReady: the version does not exist, or another rollback is in progress. io: the disk.
 
+  giveVersion @17 (after :UInt64, sink :ReplicaSink)
+      -> (status :Acknowledgement, number :UInt64, newer :UInt64, oldest :UInt64);
+  # Sends the file of the oldest published version whose number is above `after` through image() and imageDone() of
+  # `sink`, that of ArrivingModel.versionSink(); also before startMove(). `number`: of that version; 0: there is none, and
+  # nothing was sent. `newer`: how many newer ones exist. `oldest`: the oldest version that exists. invalidArgument: this
+  # daemon publishes no model.
+
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Drains in-flight work, saves if configured, notifies the trainers, exits. Answered when the shutdown has started.
   # With `wait` it is answered right before the connection ends: when everything is saved, or with the error of a failed

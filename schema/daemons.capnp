@@ -76,6 +76,28 @@ struct MoveTerms {
   daemon @4 :UInt64;             # the lead's process; with `addresses` it is where a target that has the model in place asks
                                  # for the outcome (Login.moveOutcome)
   addresses @5 :List(Text);
+  versions @6 :VersionTerms;     # null: the source publishes no versions of the model
+}
+
+struct VersionTerms {
+  # The published versions that move along with a model.
+  durable @0 :Bool;    # the source has them on its disk
+  bytes @1 :UInt64;    # of all
+}
+
+struct MovedVersions {
+  # How the published versions continue at the target of a move, as of the moment at which the source has stopped to
+  # make, remove and lease versions.
+  history @0 :UInt64;            # of the next version
+  highest @1 :UInt64;            # the next version has a larger number
+  numbers @2 :List(UInt64);      # of the versions that exist
+  leased @3 :List(UInt64);       # the versions that leases keep, and for how much longer
+  leasedSeconds @4 :List(UInt64);
+  # Where several daemons serve the model, before the move or after it. From a source:
+  wholeHistory @5 :UInt64;       # of the whole versions; 0: that which the histories of all sources make. To a target: not 0
+  rounds @6 :UInt64;             # that all shards of the source have made
+  # To a target:
+  ahead @7 :UInt64;              # by how much the number of a version is above that of its round
 }
 
 struct MoveTermsResult {
@@ -118,6 +140,7 @@ struct QuiescedResult {
       departed @1 :List(UInt32);  # ranks of trainers that have left
       ranks @2 :List(UInt32);     # of the quiesced trainers
       terms @4 :MoveTerms;        # of the lead, current
+      versions @5 :MovedVersions; # null: the source publishes no versions of the model
     }
     error @3 :Error;
   }
@@ -130,9 +153,11 @@ interface ArrivingModel {
   sink @0 (part :UInt32) -> (sink :ReplicaSink);
   # Receives the checkpoint of one source.
 
-  install @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> InstallResult;
+  install @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32), versions :MovedVersions) -> InstallResult;
   # All parts have arrived: installs this daemon's partition, and writes it to disk if `durability` is configured. Until
-  # commit(), or until a trainer joins that knows of the move, every join is rejected.
+  # commit(), or until a trainer joins that knows of the move, every join is rejected. `versions`: of
+  # LeavingModel.quiesced(), or for several daemons what the caller has made of those of all sources; the versions that it
+  # names have arrived through versionSink().
 
   commit @2 () -> (status :Acknowledgement);
   # The move is complete: trainers are admitted.
@@ -147,6 +172,12 @@ interface ArrivingModel {
 
   heartbeat @5 ();
   # As in LeavingModel.
+
+  versionSink @6 (oldest :UInt64) -> (sink :ReplicaSink);
+  # Receives the file of one published version, or of this daemon's part of it (docs/reference/protocol.md), through image()
+  # of one path and imageDone(): after check() under terms with `versions`, in the order of their numbers, one after another. Versions older than `oldest` exist no longer at the
+  # source, and are removed. Readers see no version before commit(). Of imageDone(): io: it is damaged. overloaded: more
+  # than limits.version_bytes.
 }
 
 struct InstallResult {

@@ -27,6 +27,7 @@ using import "session.capnp".SamplesResult;
 using import "session.capnp".StateResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
+using import "versions.capnp".FreshnessResult;
 using import "versions.capnp".PatchResult;
 using import "versions.capnp".Publishing;
 using import "versions.capnp".VersionBytesResult;
@@ -160,7 +161,7 @@ interface Reading {
   # no `publish`. notReady: the version does not exist, or no longer.
 
   published @8 (number :UInt64) -> VersionResult;
-  # Parked until a version of at least this number exists; the newest. A connection may have one such call outstanding;
+  # Parked until a version of at least this number exists, or the first one of another history; the newest. A connection may have one such call outstanding;
   # another one fails.
 
   leaseVersion @9 (lease :UInt64, number :UInt64, seconds :UInt32) -> VersionResult;
@@ -182,6 +183,9 @@ interface Reading {
 
   readPatch @13 (history :UInt64, from :UInt64, to :UInt64, offset :UInt64, count :UInt32) -> VersionBytesResult;
   # Bytes of that patch, as of readVersion. notReady: there is none any more.
+
+  freshness @14 () -> FreshnessResult;
+  # How the versions here compare with those of their source.
 }
 
 interface Training {
@@ -535,6 +539,8 @@ struct PushHead {
   total @6 :UInt64;     # elements in the part: all of the shard's. Of a row shard: rows.
   localSteps @7 :UInt32;  # local steps of which this is the difference; 0: it is a gradient
   hyperparameters @8 :Hyperparameters;  # of the step, the same in all slices of a part; null: the daemon's
+  leadRound @9 :UInt64;   # where several daemons serve the model: 1 + the version of the first shard of daemon 0 that the
+                          # gradient was computed from, by which all daemons name the round; 0: unknown
 }
 
 struct DeviceRingResult {

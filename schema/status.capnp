@@ -26,6 +26,7 @@ enum ErrorCode {
   unauthenticated @16;
   forbidden @17;
   standby @18;       # the daemon serves no trainers: it follows another one, or does not know its role yet
+  stale @19;         # what is here is older than the caller accepts; never sent by a daemon
 }
 
 struct Error {

@@ -16,6 +16,12 @@ struct PublishedVersion {
   created @3 :Text;     # UTC, RFC 3339
   moment @4 :Text;      # "live", "snapshot", "round" or "step" (docs/reference/protocol.md)
   bytes @5 :UInt64;     # size of the file
+  # Where several daemons publish their parts of a model: this one's index, their number, and a number that the parts of
+  # one moment have in common, besides `number`; 0: it is a whole version.
+  part @6 :UInt32;
+  parts @7 :UInt32;
+  momentId @8 :UInt64;
+  wholeHistory @9 :UInt64;  # of a part: the history of the whole version; 0: that which the parts' histories make
 }
 
 struct VersionsResult {
@@ -35,6 +41,25 @@ struct VersionResult {
 struct PatchResult {
   union {
     bytes @0 :UInt64;
+    error @1 :Error;
+  }
+}
+
+struct Freshness {
+  # How the versions here compare with those of their source: the daemon that trains the model or stores the weights.
+  newest @0 :UInt64;          # number of the newest version here; 0: none
+  history @1 :UInt64;         # its history
+  sourceNewest @2 :UInt64;    # number of the newest version of the source, as far as it is known here
+  sourceHistory @3 :UInt64;
+  ageMilliseconds @4 :UInt64;
+  # Time since the versions here were last known to be all of the source's. 0: here is the source. 2^40: unknown, as of a
+  # replica that has not reached its source since its start.
+  path @5 :List(UInt64);      # the daemons from this one to the source, as numbers that each draws at its start
+}
+
+struct FreshnessResult {
+  union {
+    freshness @0 :Freshness;
     error @1 :Error;
   }
 }

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import os
 import pathlib
 import re
 import statistics
@@ -12,13 +11,12 @@ import tempfile
 import time
 
 from bench_group import Group
-from bench_programs import PROGRAM_S, READY_S, Failed, last_line
+from bench_programs import PROGRAM_S, READY_S, Failed, last_line, processor_seconds
 from bench_report import Row
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DIGITS = REPO / ".data" / "mnist_5k"
 SEEDS, EPOCHS = (1, 2, 3), 3  # of the accuracies
-TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, per second
 
 
 def rate(value):
@@ -31,13 +29,6 @@ def milliseconds(value):
 
 def percent(value):
     return f"{value:.2f} %"
-
-
-def cpu_seconds(process):
-    """CPU seconds of all its threads so far."""
-    with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Running:
@@ -173,7 +164,7 @@ digits, of 1,000 others; the mean of {len(SEEDS)} seeds (least … most)."""
                 return [[json.loads(line)["time"] for line in each] for each in lines()]
 
             def cpu():
-                return sum(map(cpu_seconds, [daemon.process, executor.process, *(trainer.process for trainer in running)]))
+                return sum(processor_seconds(each.process.pid) for each in (daemon, executor, *running))
 
             def mark(count):
                 for trainer in running:

@@ -7,15 +7,17 @@ import bench_programs
 from bench_executor import Executor
 from bench_group import MIB, SIZE, Group
 from bench_learners import Learners
-from bench_loops import Aggregators, Kernels, Optimizers, Publish
+from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
 from bench_network import Network
 from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
 from bench_several import Several
+from bench_sparse import Sparse
 from bench_standby import Standby
 from bench_tls import Tls
+from bench_versions import Publish
 
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
@@ -23,7 +25,7 @@ TRANSPORTS = {"unix": "Unix", "tcp": "TCP"}
 # One trainer's transfer of all parameters on a Unix socket: bench's operation and transport.
 TRANSFERS = {"pull, shared memory": ("pull", "shm"), "pull, messages": ("pull", "rpc"), "push, messages": ("push", "rpc")}
 LARGEST = 10**9
-FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB each, and a margin
+FREE_BYTES_OF_LARGEST = 14 << 30  # parameters, one trainer's values and its gradient, 4 GB each, and a margin
 FLAT_PUSHES = 10_000
 FLAT_BYTES = MIB  # allowed growth of the daemon's memory over that many pushes
 MEMORY_SLACK = 32 * MIB
@@ -392,4 +394,4 @@ Two processes take turns at a GPU, about 0.3 ms a slice: use larger slices, fewe
 
 
 GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network, Learners,
-          Sweep, Devices, Optimizers, Kernels, Aggregators, Publish)
+          Sweep, Devices, Optimizers, Kernels, Aggregators, Publish, Sparse)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -73,11 +74,15 @@ class Programs:
         """A run of psd-bench-patches."""
         return self.run([self.folder / "psd-bench-patches", "--seconds", self.seconds], 10 * self.seconds)
 
+    def sparse_files(self, size):
+        """A run of psd-bench-sparse-files."""
+        return self.run([self.folder / "psd-bench-sparse-files", "--size", size, "--seconds", self.seconds], PROGRAM_S)
+
     def published(self, **flags):
         """A run of test/bench/published.py; flags are named like its options."""
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "published.py"
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
-        return self.run([self.python, script, "--psd", self.folder / "psd", "--package", self.package(), *options], 60)
+        return self.run([self.python, script, "--psd", self.folder / "psd", "--package", self.package(), *options], 600)  # 16 readers of a slow link
 
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
@@ -209,6 +214,13 @@ class Daemon:
             self.process.kill()
             self.process.wait()
             return None
+
+
+def processor_seconds(pid):
+    """Processor seconds of all threads of a program so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -54,6 +54,10 @@ def milliseconds(value):
     return f"{value * 1e3:.2f} ms"
 
 
+def seconds(value):
+    return f"{value:.2f} s"
+
+
 COLUMNS = 5
 
 

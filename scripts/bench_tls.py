@@ -1,23 +1,17 @@
 """The group of scripts/bench that measures the cost of TLS."""
 
 import atexit
-import os
 import pathlib
 import resource
 import tempfile
 
 from bench_group import SIZE, Group
-from bench_programs import certificate_of
-from bench_report import Row, gigabytes, microseconds
+from bench_programs import certificate_of, processor_seconds
+from bench_report import Row, gigabytes, microseconds, seconds
 
 GIB = 1 << 30
-HERTZ = os.sysconf("SC_CLK_TCK")
 LONGER = 8  # so that start and first touch of the memory hardly matter
 OPERATIONS = {"pull": "pull_bytes", "push": "push_bytes"}
-
-
-def cpu_seconds(value):
-    return f"{value:.2f} s"
 
 
 class Tls(Group):
@@ -76,15 +70,14 @@ key is P-256."""
     @staticmethod
     def cpu(daemon):
         """CPU seconds of the daemon and of all child programs that have ended."""
-        fields = pathlib.Path(f"/proc/{daemon.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return (int(fields[11]) + int(fields[12])) / HERTZ + children.ru_utime + children.ru_stime
+        return processor_seconds(daemon.process.pid) + children.ru_utime + children.ru_stime
 
     def rows(self, medians):
         rows = []
         for operation in OPERATIONS:
             rows.append(Row.at_most(f"CPU of a GiB, {operation}, TLS", medians[f"cpu {operation} tls"], "TCP", medians[f"cpu {operation} tcp"],
-                                    None, cpu_seconds))
+                                    None, seconds))
             rows.append(Row.at_least(f"{operation}, TLS", medians[f"rate {operation} tls"], "TCP", medians[f"rate {operation} tcp"], None,
                                      gigabytes))
         rows.append(Row.at_most("round trip, TLS", medians["call tls"], "TCP", medians["call tcp"], None, microseconds))

@@ -17,15 +17,15 @@ def need():
     return matplotlib
 
 
-def plot(title, x_label, y_label, curves, y_range, x_scale="linear"):
+def plot(title, x_label, y_label, curves, y_range, x_scale="linear", y_scale="linear"):
     """The SVG's text. `curves`: [(name, [(x, y), …]), …]; values outside `y_range` are drawn at its edge. With
-    `x_scale` "log" no x may be 0."""
+    `x_scale` "log" no x may be 0, with `y_scale` "log" `y_range` begins above 0."""
     matplotlib = need()
     from matplotlib.figure import Figure
     low, high = y_range
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-        axes = figure.add_subplot(title=title, xlabel=x_label, ylabel=y_label, ylim=y_range, xscale=x_scale)
+        axes = figure.add_subplot(title=title, xlabel=x_label, ylabel=y_label, ylim=y_range, xscale=x_scale, yscale=y_scale)
         for number, (name, points) in enumerate(curves):
             axes.plot([x for x, _ in points], [min(max(y, low), high) for _, y in points], label=name, linewidth=1.6,
                       color=COLOURS[number % len(COLOURS)], clip_on=False)

@@ -61,6 +61,9 @@ struct ConfigFlags {
                  "Let other machines connect without authentication; only on a trusted network");
     app.add_option("--device", overrides.device, "auto, cpu or cuda:N, instead of the file's")
         ->type_name("DEVICE");
+    app.add_option("--replica-of", overrides.replicaOf,
+                   "Copy and serve the published versions of these daemons, one of which is followed")
+        ->type_name("ADDRESS[,ADDRESS]…");
     app.add_option("--index", overrides.index, "Which of the configuration's `daemons` this one is, from 0")
         ->type_name("N");
     app.add_option("--set", overrides.assignments, "Set any key, as in --set policy.type=locked; repeatable")
@@ -120,6 +123,7 @@ struct ServeFlags : ConfigFlags {
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table, map;
+  std::optional<std::string> format;
   std::optional<std::string> until, published;
   std::vector<std::string> without, only;  ///< "rank=3"
   std::optional<std::string> blame;
@@ -148,6 +152,12 @@ struct FileFlags {
         ->type_name("FILE");
     exporting->add_option("--table", table, "Keys and values of one embedding table instead of the tensors")
         ->type_name("NAME");
+    exporting
+        ->add_option(
+            "--format", format,
+            "With --table: safetensors, csv, or libsvm, which has only the values that are not zero; "
+            "default: safetensors")
+        ->type_name("FORMAT");
     inspecting
         ->add_option("path", path,
                      "A checkpoint, a folder of them, a log segment, a safetensors file, or one of psd "
@@ -190,10 +200,12 @@ struct FileFlags {
           std::string(what) + ": psd export CHECKPOINT --to FILE, or psd export --server ADDRESS FILE");
     };
     if (!map.empty() && !published) return wrong("--map requires --published");
+    if (format && table.empty()) return wrong("--format requires --table");
     if (!server.given()) {
       if (published) return wrong("--published requires --server");
       if (path.empty() || to.empty()) return wrong("a checkpoint and --to are needed");
-      return psd::exportModel(env, path, table, to);
+      PSD_ASSIGN_OR_RETURN(const psd::TableFormat chosen, psd::readTableFormat(format));
+      return psd::exportModel(env, path, table, to, chosen);
     }
     if (!table.empty()) return wrong("--table requires a checkpoint, not --server");
     if (path.empty() == to.empty()) return wrong("with --server one file is needed");
@@ -388,6 +400,7 @@ struct RepartitionFlags {
   CLI::App* dividing;
   std::vector<std::string> folders;
   std::string daemons, to;
+  std::optional<std::string> published;
   bool together = false;
 
   explicit RepartitionFlags(CLI::App& app)
@@ -403,6 +416,11 @@ struct RepartitionFlags {
     dividing->add_flag("--whole", together,
                        "Use the checkpoint of the whole model that psd checkpoint made, not the newest one "
                        "of each daemon");
+    dividing
+        ->add_option("--published", published,
+                     "Use the model as it was at published version N, from checkpoints and log; also for the "
+                     "same number of daemons")
+        ->type_name("N");
   }
 
   /// Runs the command and returns its outcome; nullopt if it was not selected.
@@ -410,7 +428,15 @@ struct RepartitionFlags {
     if (!*dividing) return {};
     const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
     if (!count.ok()) return count.status();
-    return psd::repartitionFolders(env, folders, static_cast<uint32_t>(*count), to, together);
+    std::optional<uint64_t> version;
+    if (published && together) {
+      return psd::Status(psd::ErrorCode::invalidArgument,
+                         "--whole and --published name two states: give one of them");
+    }
+    if (published) {
+      PSD_ASSIGN_OR_RETURN(version, psd::parseInteger({"--published", *published}, 1, kVersionMax));
+    }
+    return psd::repartitionFolders(env, folders, static_cast<uint32_t>(*count), to, together, version);
   }
 };
 

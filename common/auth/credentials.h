@@ -28,7 +28,7 @@ struct Credentials {
 struct CredentialFlags {
   std::optional<std::string> tokenFile, tlsCa, tlsCertificate, tlsKey;
   std::optional<std::string> token;  ///< of a program that holds it; never a flag, which others can see
-  const char* tokenFileFlag = "--token-file";  ///< for errors
+  std::string tokenFileFlag = "--token-file";  ///< for errors
 };
 
 /// Reads the flags; a token flag overrides the environment's token. Falls back to PSD_TOKEN_FILE or

@@ -46,8 +46,8 @@ inline Status checkScales(std::string_view codec, std::span<const float> scales,
 }
 
 inline Status beyondRange(std::string_view codec, std::string_view largest) {
-  return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond +-" + std::string(largest) +
-                                    ", the largest of this codec"};
+  return {ErrorCode::nonFinite,
+          std::string(codec) + ": a value is beyond +-" + std::string(largest) + ", its largest"};
 }
 
 /// Whether any 16-bit float has all bits of `exponent` set, which means infinite or NaN.

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "common/config/json_syntax.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
@@ -17,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kQuotedValueBytesMax = 60;
 constexpr size_t kKeyBytesMax = 200;
+constexpr size_t kDepthMax = 100;  // of lists and objects within each other; code that walks them recurses
 
 /// Builds the document from the parser's events, which detects repeated keys, and keeps the first error. Used
 /// by one parse, on one thread.
@@ -50,6 +53,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
   Json& document() { return document_; }
   const std::optional<std::string>& repeatedKey() const { return repeatedKey_; }
+  bool tooDeep() const { return tooDeep_; }
   const JsonFailure& failure() const { return failure_; }
 
  private:
@@ -72,6 +76,8 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json container) {
+    tooDeep_ = frames_.size() == kDepthMax;
+    if (tooDeep_) return false;
     frames_.push_back({std::move(container), {}, {}});
     return true;
   }
@@ -98,6 +104,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   std::vector<Frame> frames_;
   Json document_;
   std::optional<std::string> repeatedKey_;  ///< path of the repeated key
+  bool tooDeep_ = false;
   JsonFailure failure_;
 };
 
@@ -123,6 +130,8 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
                                   /*strict=*/true, /*ignore_comments=*/true);
   if (complete) return std::move(builder.document());
   if (builder.repeatedKey()) return bad(": ", *builder.repeatedKey() + ": appears twice");
+  if (builder.tooDeep())
+    return bad(": ", fmt::format("lists and objects are nested more than {} deep", kDepthMax));
   return bad(", ", describeSyntaxError(text, builder.failure()));
 }
 

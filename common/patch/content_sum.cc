@@ -58,18 +58,22 @@ ContentSum sumOfWords(const std::byte* bytes, uint64_t begin, uint64_t count) {
 
 }  // namespace
 
-ContentSum contentSum(std::span<const std::byte> tensor, uint64_t begin, uint64_t end) {
-  const uint64_t whole = std::min<uint64_t>(end, tensor.size() / sizeof(uint64_t));
+ContentSum contentSumAt(uint64_t firstWord, std::span<const std::byte> bytes) {
+  const uint64_t whole = bytes.size() / sizeof(uint64_t);
   ContentSum sum;
-  if (begin < whole) sum = sumOfWords(tensor.data() + begin * sizeof(uint64_t), begin, whole - begin);
-  if (end > whole && tensor.size() % sizeof(uint64_t) != 0)
-    sum += mix(keyOf(whole), contentWord(tensor, whole));
+  if (whole > 0) sum = sumOfWords(bytes.data(), firstWord, whole);
+  if (bytes.size() % sizeof(uint64_t) != 0) sum += mix(keyOf(firstWord + whole), contentWord(bytes, whole));
   return sum;
 }
 
-ContentSum contentSum(std::span<const std::byte> tensor) {
-  return contentSum(tensor, 0, (tensor.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+ContentSum contentSum(std::span<const std::byte> tensor, uint64_t begin, uint64_t end) {
+  const uint64_t from = begin * sizeof(uint64_t);
+  if (begin >= end || from >= tensor.size()) return {};
+  const uint64_t bytes = std::min<uint64_t>(tensor.size() - from, (end - begin) * sizeof(uint64_t));
+  return contentSumAt(begin, tensor.subspan(from, bytes));
 }
+
+ContentSum contentSum(std::span<const std::byte> tensor) { return contentSumAt(0, tensor); }
 
 void ContentSumChanges::flush() {
   total_ += withBestInstructions([count = count_, index = index_.data(), before = before_.data(),

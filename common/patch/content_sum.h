@@ -38,6 +38,8 @@ struct ContentSum {
 
 /// The sum of a whole tensor.
 ContentSum contentSum(std::span<const std::byte> tensor);
+/// The part of a tensor's bytes from word `firstWord` on in its sum.
+ContentSum contentSumAt(uint64_t firstWord, std::span<const std::byte> bytes);
 /// The part of the words [begin, end) in the sum of `tensor`.
 ContentSum contentSum(std::span<const std::byte> tensor, uint64_t begin, uint64_t end);
 

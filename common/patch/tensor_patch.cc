@@ -14,6 +14,8 @@ constexpr uint64_t kWord = sizeof(uint64_t);
 constexpr uint64_t kShortRun = 16 * kWord;
 /// How many elements ahead memory is fetched.
 constexpr size_t kAhead = 64;
+/// A tensor is read in pieces that a second-level cache holds: a whole number of blocks of any elements.
+constexpr uint64_t kPieceBytes = kPatchBlockElements * sizeof(uint64_t);
 
 Error damaged(const char* why) { return {ErrorCode::io, why}; }
 
@@ -88,13 +90,16 @@ void overwriteBlock(std::span<std::byte> tensor, const PatchBlock& block, uint32
   }
 }
 
-void noteChanges(std::span<const std::byte> before, std::span<const std::byte> after, uint64_t firstElement,
-                 std::span<const uint16_t> positions, uint32_t elementBytes, ContentSumChanges& changes) {
+/// `before` and `after`: the same bytes of the tensor from word `firstWord` on. `positions`: of the changed
+/// elements, from element `first` of these bytes on.
+void noteChanges(std::span<const std::byte> before, std::span<const std::byte> after, uint64_t firstWord,
+                 uint64_t first, std::span<const uint16_t> positions, uint32_t elementBytes,
+                 ContentSumChanges& changes) {
   uint64_t last = UINT64_MAX;
   for (const uint16_t position : positions) {
-    const uint64_t word = (firstElement + position) * elementBytes / kWord;
+    const uint64_t word = (first + position) * elementBytes / kWord;
     if (word == last) continue;
-    changes.add(word, contentWord(before, word), contentWord(after, word));
+    changes.add(firstWord + word, contentWord(before, word), contentWord(after, word));
     last = word;
   }
 }
@@ -187,8 +192,14 @@ Status mergeOverwrites(const TensorPatch& first, const TensorPatch& second, cons
 
 }  // namespace
 
-PatchKind encodeTensorPatch(std::span<const std::byte> before, std::span<const std::byte> after,
-                            uint32_t elementBytes, ContentSum& sum, std::vector<std::byte>& out) {
+TensorReader readerOf(std::span<const std::byte> tensor) {
+  return [tensor](uint64_t at, uint64_t count) -> Result<std::span<const std::byte>> {
+    return tensor.subspan(at, count);
+  };
+}
+
+Result<PatchKind> encodeTensorPatch(const TensorReader& before, std::span<const std::byte> after,
+                                    uint32_t elementBytes, ContentSum& sum, std::vector<std::byte>& out) {
   const size_t begin = out.size();
   const auto takeWhole = [&] {
     out.resize(begin);
@@ -196,21 +207,27 @@ PatchKind encodeTensorPatch(std::span<const std::byte> before, std::span<const s
     sum = contentSum(after);
     return PatchKind::whole;
   };
-  if (after.size() % elementBytes != 0) {
-    return std::ranges::equal(before, after) ? PatchKind::same : takeWhole();
-  }
-  const uint64_t elements = after.size() / elementBytes;
+  const bool isElements = after.size() % elementBytes == 0;
   PatchBlockWriter writer(elementBytes);
   ContentSumChanges changes;
   ChangedBits changed;
-  for (uint64_t first = 0; first < elements; first += kPatchBlockElements) {
-    const auto count = static_cast<uint32_t>(std::min(kPatchBlockElements, elements - first));
-    const std::byte* const values = after.data() + first * elementBytes;
-    changedBits(before.data() + first * elementBytes, values, count, elementBytes, changed.data());
-    const std::span<const uint16_t> positions =
-        writer.append(static_cast<uint32_t>(first / kPatchBlockElements), count, changed, values, out);
-    noteChanges(before, after, first, positions, elementBytes, changes);
-    if (out.size() - begin >= after.size()) return takeWhole();
+  for (uint64_t at = 0; at < after.size(); at += kPieceBytes) {
+    const std::span<const std::byte> next = after.subspan(at, std::min(kPieceBytes, after.size() - at));
+    PSD_ASSIGN_OR_RETURN(const std::span<const std::byte> old, before(at, next.size()));
+    if (!isElements) {
+      if (!std::ranges::equal(old, next)) return takeWhole();
+      continue;
+    }
+    const uint64_t elements = next.size() / elementBytes, index = at / elementBytes / kPatchBlockElements;
+    for (uint64_t first = 0; first < elements; first += kPatchBlockElements) {
+      const auto count = static_cast<uint32_t>(std::min(kPatchBlockElements, elements - first));
+      const std::byte* const values = next.data() + first * elementBytes;
+      changedBits(old.data() + first * elementBytes, values, count, elementBytes, changed.data());
+      const std::span<const uint16_t> positions = writer.append(
+          static_cast<uint32_t>(index + first / kPatchBlockElements), count, changed, values, out);
+      noteChanges(old, next, at / kWord, first, positions, elementBytes, changes);
+      if (out.size() - begin >= after.size()) return takeWhole();
+    }
   }
   sum += changes.total();
   return out.size() == begin ? PatchKind::same : PatchKind::overwrite;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,11 +31,17 @@ struct PatchedTensor {
   uint32_t elementBytes = 1;  ///< 1, 2, 4 or 8
 };
 
-/// Appends to `out` the bytes of the patch that changes `before` to `after`, tensors of the same size, and
-/// returns its kind. `sum` is that of `before`, and becomes that of `after`. The patch is never longer than
-/// the tensor.
-PatchKind encodeTensorPatch(std::span<const std::byte> before, std::span<const std::byte> after,
-                            uint32_t elementBytes, ContentSum& sum, std::vector<std::byte>& out);
+/// Returns `count` bytes of a tensor from `at` on, which stay valid until the next call.
+using TensorReader = std::function<Result<std::span<const std::byte>>(uint64_t at, uint64_t count)>;
+
+/// Reads a tensor in memory, which outlives the reader.
+TensorReader readerOf(std::span<const std::byte> tensor);
+
+/// Appends to `out` the bytes of the patch that changes a tensor of the same size, which `before` reads once
+/// in pieces, to `after`, and returns its kind. `sum` is that of the tensor before, and becomes that of
+/// `after`. The patch is never longer than the tensor. An Error is that of `before`.
+Result<PatchKind> encodeTensorPatch(const TensorReader& before, std::span<const std::byte> after,
+                                    uint32_t elementBytes, ContentSum& sum, std::vector<std::byte>& out);
 
 /// Whether applyTensorPatch() would succeed; ErrorCode::io says what is damaged.
 Status checkTensorPatch(const TensorPatch& patch, const PatchedTensor& tensor);

@@ -235,12 +235,13 @@ Status VersionPatchWriter::finish() {
   return sink_(rawBytes(checksum));
 }
 
-VersionTensorPatch makeTensorPatch(const SafetensorsEntry& tensor, std::span<const std::byte> before,
-                                   std::span<const std::byte> after, ContentSum& sum,
-                                   std::vector<std::byte>& bytes) {
+Result<VersionTensorPatch> makeTensorPatch(const SafetensorsEntry& tensor, const TensorReader& before,
+                                           std::span<const std::byte> after, ContentSum& sum,
+                                           std::vector<std::byte>& bytes) {
   bytes.clear();
   VersionTensorPatch patch{.before = sum};
-  patch.patch.kind = encodeTensorPatch(before, after, patchedTensor(tensor).elementBytes, sum, bytes);
+  PSD_ASSIGN_OR_RETURN(patch.patch.kind,
+                       encodeTensorPatch(before, after, patchedTensor(tensor).elementBytes, sum, bytes));
   patch.patch.bytes = bytes;
   patch.after = sum;
   return patch;
@@ -258,8 +259,10 @@ Status makeVersionPatch(std::span<const std::byte> base, std::span<const std::by
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < sums.size(); i++) {
     const SafetensorsEntry& tensor = after.header.tensors[i];
-    PSD_RETURN_IF_ERROR(writer.add(makeTensorPatch(tensor, bytesIn(base, before.header, tensor),
-                                                   bytesIn(next, after.header, tensor), sums[i], bytes)));
+    PSD_ASSIGN_OR_RETURN(const VersionTensorPatch patch,
+                         makeTensorPatch(tensor, readerOf(bytesIn(base, before.header, tensor)),
+                                         bytesIn(next, after.header, tensor), sums[i], bytes));
+    PSD_RETURN_IF_ERROR(writer.add(patch));
   }
   return writer.finish();
 }

@@ -38,11 +38,11 @@ struct VersionTensorPatch {
   ContentSum before, after;  ///< of the tensor in the two versions
 };
 
-/// The patch of a tensor from `before` to `after`. `sum`: that of `before`, which becomes that of `after`.
-/// `bytes` holds the patch.
-VersionTensorPatch makeTensorPatch(const SafetensorsEntry& tensor, std::span<const std::byte> before,
-                                   std::span<const std::byte> after, ContentSum& sum,
-                                   std::vector<std::byte>& bytes);
+/// The patch of a tensor from what `before` reads to `after`. `sum`: that of the tensor before, which becomes
+/// that of `after`. `bytes` holds the patch. An Error is that of `before`.
+Result<VersionTensorPatch> makeTensorPatch(const SafetensorsEntry& tensor, const TensorReader& before,
+                                           std::span<const std::byte> after, ContentSum& sum,
+                                           std::vector<std::byte>& bytes);
 
 /// Writes a patch tensor by tensor; holds none of its bytes. docs/reference/protocol.md specifies them. Owned
 /// by one thread.

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -55,6 +57,16 @@ std::optional<std::vector<uint64_t>> numbersIn(std::string_view text) {
   return numbers;
 }
 
+/// "0/2": the part and their number.
+std::optional<std::pair<uint32_t, uint32_t>> placeIn(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return {};
+  const auto part = toNumber<uint32_t>(text.substr(0, slash)),
+             parts = toNumber<uint32_t>(text.substr(slash + 1));
+  if (!part || !parts || *part >= *parts) return {};
+  return std::pair(*part, *parts);
+}
+
 }  // namespace
 
 bool isVersionDtype(std::string_view dtype) {
@@ -73,6 +85,11 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
   if (!info.shardVersions.empty()) {
     metadata["psd.shard_versions"] =
         joined(info.shardVersions, " ", [](uint64_t version) { return std::to_string(version); });
+  }
+  if (info.parts > 0) {
+    metadata[kPartMetadata] = fmt::format("{}/{}", info.part, info.parts);
+    metadata[kMomentIdMetadata] = fmt::format("{:016x}", info.momentId);
+    if (info.wholeHistory != 0) metadata[kWholeHistoryMetadata] = fmt::format("{:016x}", info.wholeHistory);
   }
   return metadata;
 }
@@ -116,9 +133,25 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
   if (!checksums || checksums->size() != header.tensors.size()) {
     return damaged("its header does not have one checksum for each tensor");
   }
-  header.info = {
-      *number,   *history, *step, printable(valueOf("psd.created"), 40), momentNamed(valueOf("psd.moment")),
-      fileBytes, {}};
+  header.info = {.number = *number,
+                 .history = *history,
+                 .step = *step,
+                 .created = printable(valueOf("psd.created"), 40),
+                 .moment = momentNamed(valueOf("psd.moment")),
+                 .bytes = fileBytes};
+  if (const std::string part = valueOf(kPartMetadata); !part.empty()) {
+    const auto place = placeIn(part);
+    const auto momentId = hexadecimal<uint64_t>(valueOf(kMomentIdMetadata));
+    if (!place || !momentId) return damaged("its psd.part and psd.moment_id do not say which part it is");
+    std::tie(header.info.part, header.info.parts) = *place;
+    header.info.momentId = *momentId;
+    if (const std::string history = valueOf(kWholeHistoryMetadata); !history.empty()) {
+      const auto whole = hexadecimal<uint64_t>(history);
+      if (!whole) return damaged("its psd.whole_history is no history");
+      header.info.wholeHistory = *whole;
+    }
+    header.whole = valueOf(kWholeMetadata);
+  }
   auto shardVersions = numbersIn(valueOf("psd.shard_versions"));
   if (!shardVersions) return damaged("its psd.shard_versions are not numbers");
   header.info.shardVersions = *std::move(shardVersions);
@@ -136,6 +169,11 @@ Result<std::string_view> versionHeaderText(std::span<const std::byte> file) {
   return std::string_view(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
 }
 
+std::string wrongChecksum(const SafetensorsEntry& tensor, uint32_t found, uint32_t expected) {
+  return fmt::format("the checksum of tensor '{}' is {}; its header says {}", printable(tensor.name),
+                     crcText(found), crcText(expected));
+}
+
 Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history) {
   PSD_ASSIGN_OR_RETURN(const std::string_view text, versionHeaderText(file));
   PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
@@ -151,8 +189,7 @@ Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t nu
     const SafetensorsEntry& tensor = header.tensors[i];
     const uint32_t found = crc32c(data.subspan(tensor.begin, tensor.end - tensor.begin));
     if (found == header.checksums[i]) continue;
-    return damaged(fmt::format("the checksum of tensor '{}' is {}; its header says {}",
-                               printable(tensor.name), crcText(found), crcText(header.checksums[i])));
+    return damaged(wrongChecksum(tensor, found, header.checksums[i]));
   }
   return header;
 }

@@ -20,7 +20,9 @@ struct VersionHeader {
   std::vector<SafetensorsEntry> tensors;  ///< in the order of their data, without gaps
   std::vector<uint32_t> checksums;        ///< CRC-32C of each tensor's bytes
   std::string map;                        ///< TensorMap::checksum(); empty: not mapped
-  uint64_t dataBegin = 0;                 ///< place of the first tensor's bytes in the file
+  /// Of a part of a moved version: the JSON of the header of the whole version's file; empty: not given.
+  std::string whole;
+  uint64_t dataBegin = 0;  ///< place of the first tensor's bytes in the file
 };
 
 /// The dtypes that the tensors of a version may have, by their names in the file.
@@ -36,6 +38,12 @@ std::map<std::string, std::string> versionMetadata(const VersionInfo& info,
 /// The key of that metadata, in a file whose tensors a map has made, for the map's checksum.
 inline constexpr const char* kMapMetadata = "psd.map";
 
+/// The keys of that metadata in the parts of several daemons, see VersionInfo, and in the version that
+/// WholeVersion makes of them: their histories, sixteen hexadecimal digits each, separated by spaces.
+inline constexpr const char *kPartMetadata = "psd.part", *kMomentIdMetadata = "psd.moment_id",
+                            *kWholeHistoryMetadata = "psd.whole_history", *kWholeMetadata = "psd.whole",
+                            *kPartsMetadata = "psd.parts";
+
 /// A version whose metadata is the longest, for the size of a header.
 VersionInfo longestVersion();
 
@@ -50,5 +58,7 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
 /// Parses and verifies a whole file: its header, that it is version `number` of `history`, and the checksum
 /// of each tensor. ErrorCode::io says what is damaged, and names the tensor.
 Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history);
+/// "the checksum of tensor 'w' is …; its header says …"
+std::string wrongChecksum(const SafetensorsEntry& tensor, uint32_t found, uint32_t expected);
 
 }  // namespace psd

@@ -25,13 +25,15 @@ std::string_view errorCodeName(ErrorCode code) {
     case ErrorCode::unauthenticated: return "unauthenticated";
     case ErrorCode::forbidden: return "forbidden";
     case ErrorCode::standby: return "standby";
+    case ErrorCode::stale: return "stale";
   }
   return "unknown error";
 }
 
 bool isRetryable(ErrorCode code) {
   return code == ErrorCode::unavailable || code == ErrorCode::deadlineExceeded ||
-         code == ErrorCode::overloaded || code == ErrorCode::sessionEnded || code == ErrorCode::standby;
+         code == ErrorCode::overloaded || code == ErrorCode::sessionEnded || code == ErrorCode::standby ||
+         code == ErrorCode::stale;
 }
 
 void throwNoValue(const Error& error) {

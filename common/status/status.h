@@ -31,6 +31,7 @@ enum class ErrorCode : uint16_t {
   unauthenticated,    ///< the peer has no valid credentials, or they were revoked
   forbidden,          ///< the peer's role does not allow it
   standby,            ///< the daemon serves no trainers: it follows another one
+  stale,              ///< what the peer has is older than the caller accepts
 };
 
 std::string_view errorCodeName(ErrorCode code);

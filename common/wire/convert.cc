@@ -18,8 +18,8 @@ constexpr uint32_t kHyperparametersMax = kTensorsMax;
 // A human-readable line; more would only fill the peer's log.
 constexpr size_t kErrorBytesMax = 4096;
 
-static_assert(static_cast<uint16_t>(schema::ErrorCode::STANDBY) == static_cast<uint16_t>(ErrorCode::standby),
-              "schema::ErrorCode lists the codes of psd::ErrorCode up to standby, in the same order");
+static_assert(static_cast<uint16_t>(schema::ErrorCode::STALE) == static_cast<uint16_t>(ErrorCode::stale),
+              "schema::ErrorCode lists the codes of psd::ErrorCode up to stale, in the same order");
 
 static_assert(static_cast<uint16_t>(schema::DType::F16) == static_cast<uint16_t>(DType::f16),
               "schema::DType lists the dtypes of psd::DType up to f16, in the same order");
@@ -92,7 +92,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
   // Sent by a newer peer, or never valid from a peer.
-  if (code > ErrorCode::standby || code == ErrorCode::interrupted) code = ErrorCode::internal;
+  if (code > ErrorCode::stale || code == ErrorCode::interrupted) code = ErrorCode::internal;
   return {code, std::string(textIn(in.getMessage()))};
 }
 

@@ -10,10 +10,16 @@ if(NOT PSD_CHART_JS)
   message(FATAL_ERROR "chart.min.js was not found: scripts/setup installs it (libjs-chart.js); or name it with -DPSD_CHART_JS=FILE")
 endif()
 
-# spdlog and fmt as header-only libraries. Their shared libraries stay on the command lines, where --as-needed drops
-# them.
-set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
-set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+# Debian has spdlog and fmt as shared libraries alone. Their headers, compiled as a static one, keep the definitions of every other
+# build, so that ccache shares objects with it.
+add_library(psd_static_spdlog STATIC ${PROJECT_SOURCE_DIR}/common/log/static_spdlog.cc)
+set_target_properties(psd_static_spdlog PROPERTIES
+  POSITION_INDEPENDENT_CODE ON ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} UNITY_BUILD OFF
+  PSD_NO_PRECOMPILED_HEADER ON)
+foreach(library spdlog::spdlog fmt::fmt)
+  target_compile_definitions(psd_static_spdlog PRIVATE $<TARGET_PROPERTY:${library},INTERFACE_COMPILE_DEFINITIONS>)
+  set_target_properties(${library} PROPERTIES IMPORTED_LOCATION ${PROJECT_BINARY_DIR}/libpsd_static_spdlog.a)
+endforeach()
 
 # The shared libraries precede objects and archives on the module's command line, so that nothing is linked from Cap'n
 # Proto's archives.

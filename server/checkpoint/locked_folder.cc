@@ -4,8 +4,9 @@
 
 namespace psd {
 
-Result<std::shared_ptr<LockedFolder>> LockedFolder::take(Env& env, const std::string& path) {
-  std::shared_ptr<LockedFolder> folder(new LockedFolder(env, path));
+Result<std::shared_ptr<LockedFolder>> LockedFolder::take(Env& env, const std::string& path,
+                                                         const std::string& key) {
+  std::shared_ptr<LockedFolder> folder(new LockedFolder(env, path, key));
   PSD_RETURN_IF_ERROR(folder->keep());
   return folder;
 }
@@ -14,7 +15,7 @@ Status LockedFolder::keep() {
   std::lock_guard hold(mutex_);
   if (lock_ && lock_->inPlace()) return {};
   lock_ = nullptr;
-  const auto failed = [](const Error& why) { return Error{why.code, "durability.path: " + why.message}; };
+  const auto failed = [this](const Error& why) { return Error{why.code, key_ + ": " + why.message}; };
   if (const Status made = createFolderDurably(env_, path_); !made.ok()) return failed(made.error());
   auto lock = env_.lock(path_ + "/lock");
   if (lock.ok()) {

@@ -79,7 +79,7 @@ Result<Repartitioned> writeAll(Env& env, SavedPartitions& saved,
 }  // namespace
 
 Result<Repartitioned> repartition(Env& env, SavedPartitions& saved, uint32_t daemons, const std::string& to) {
-  if (saved.parts().size() == daemons) {
+  if (saved.parts().size() == daemons && !saved.returns()) {
     return Error{ErrorCode::invalidArgument,
                  fmt::format("the folders are of {} daemon{} already", daemons, daemons == 1 ? "" : "s")};
   }

@@ -1,15 +1,14 @@
 #include "server/checkpoint/rows_restore.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "common/plan/model_partitions.h"
-#include "common/safetensors/safetensors.h"
 #include "common/types/row_hash.h"
 #include "server/checkpoint/saved_rows.h"
+#include "server/store/derived_weights.h"
 
 namespace psd {
 namespace {
@@ -84,6 +83,20 @@ struct Filling {
   uint64_t later = 0;      ///< updates by which the new row shard is ahead: preserves the ages of rows
 };
 
+/// If the weights are a function of the optimizer's state: makes the values those of the state, or without
+/// state appends one that yields the values.
+void fitPlanes(const RowTable& table, SavedRows& rows, bool withState) {
+  const Optimizer& optimizer = table.optimizer();
+  if (!optimizer.derivesWeights()) return;
+  if (!withState) {
+    for (const Slot& slot : optimizer.slots())
+      rows.planes.emplace_back(rows.planes[0].size(), slot.initialValue);
+  }
+  const std::vector<std::span<float>> planes(rows.planes.begin(), rows.planes.end());
+  const auto derive = withState ? deriveWeights : deriveState;
+  derive(optimizer, table.dim(), planes);
+}
+
 Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const Filling& filling) {
   std::vector<std::string> names = rowPlaneNames(table.rows->optimizer());
   if (!filling.withState) names.resize(1);
@@ -96,6 +109,7 @@ Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const 
           meta = RowMeta::of(std::min(meta.version(), saved.value) + filling.later,
                              filling.withState ? meta.count() : 0);
         }
+        fitPlanes(*table.rows, rows, filling.withState);
         const std::vector<std::span<const float>> planes(rows.planes.begin(), rows.planes.end());
         return table.rows->restore(rows.ids, rows.metas, planes);
       });
@@ -129,6 +143,7 @@ Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Parti
       const Optimizer& before = source.optimizer();
       const bool same =
           before.name() == optimizer.name() && rowPlaneNames(before) == rowPlaneNames(optimizer);
+      if (same) PSD_RETURN_IF_ERROR(checkRateOfState(before, optimizer));
       if (!same && (!before.slots().empty() || !optimizer.slots().empty())) {
         fresh = true;
         addNote(notes, fmt::format("rows start with fresh state of optimizer '{}': they had that of '{}'",
@@ -144,39 +159,6 @@ Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Parti
   shard.restore(version, pushedOf(range.count, std::move(pushed)), fresh ? version : stateSince);
   shard.turnover().countBytes();
   return {};
-}
-
-Status writeTable(Env& env, const Checkpoint& checkpoint, uint32_t table, const std::string& to) {
-  const Manifest& manifest = checkpoint.manifest;
-  const TableSpec& spec = manifest.model.tables[table];
-  uint64_t count = 0;
-  const auto visit = [&](const std::vector<std::string>& planes,
-                         const std::function<Status(SavedRows&)>& work) -> Status {
-    for (size_t i = 0; i < manifest.rowShards.size(); i++) {
-      if (!holdsTable(manifest.rowShards[i], table)) continue;
-      PSD_RETURN_IF_ERROR(forEachRows(env, checkpoint, i, table, planes, work));
-    }
-    return {};
-  };
-  PSD_RETURN_IF_ERROR(visit({}, [&](const SavedRows& rows) {
-    count += rows.size();
-    return Status();
-  }));
-  if (count == 0) {
-    return {ErrorCode::invalidArgument,
-            fmt::format("table '{}' of '{}' has no rows", spec.name, checkpoint.path)};
-  }
-  ModelSpec content;
-  content.tensors = {{"keys", DType::u64, {count}}, {"values", DType::f32, {count, spec.dim}}};
-  return writeFileAtomically(env, to, [&](WritableFile& file) -> Status {
-    PSD_RETURN_IF_ERROR(
-        writeSafetensorsHead(file, content, {{"table", spec.name}, {"writer", "psd " PSD_VERSION}}));
-    PSD_RETURN_IF_ERROR(
-        visit({}, [&](const SavedRows& rows) { return file.append(std::as_bytes(std::span(rows.ids))); }));
-    return visit({"values"}, [&](const SavedRows& rows) {
-      return file.append(std::as_bytes(std::span(rows.planes.front())));
-    });
-  });
 }
 
 }  // namespace psd

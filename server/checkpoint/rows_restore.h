@@ -25,7 +25,4 @@ inline PushedRanges pushedOf(uint64_t count, std::vector<PushedRange> ranges) {
   return ranges.empty() ? PushedRanges(count, {}) : PushedRanges(std::move(ranges));
 }
 
-/// Writes a table of a checkpoint, given by its index in the model; see exportTable().
-Status writeTable(Env& env, const Checkpoint& checkpoint, uint32_t table, const std::string& to);
-
 }  // namespace psd

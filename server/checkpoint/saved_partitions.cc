@@ -175,6 +175,31 @@ Status SavedPartitions::replayLog(SavedPartition& part, const std::string& scrat
   return {};
 }
 
+Status SavedPartitions::returnTo(SavedMoment moment) {
+  if (!model_.tables.empty()) {
+    return wrong(
+        "the model has embedding tables, whose rows are in no version: use psd checkpoint and --whole");
+  }
+  moment_ = std::move(moment);
+  return {};
+}
+
+Status SavedPartitions::rebuildAt(const SavedMoment& moment, SavedPartition& part,
+                                  const std::string& scratch) {
+  const Manifest& manifest = part.checkpoint.manifest;
+  const uint32_t index = manifest.model.partition.index;
+  const auto failed = [&part](const Error& error) {
+    return Status(error.code, quotedPath(part.folder) + ": " + error.message);
+  };
+  const auto store = rebuild(*env_, part.folder, ReplayEnd(moment.ends[index]));
+  if (!store.ok()) return failed(store.error());
+  if (const Status same = moment.check(index, **store); !same.ok()) return failed(same.error());
+  PSD_RETURN_IF_ERROR(
+      saveAtRest(*env_, scratch, index + 1, **store, manifest.groups, manifest.consistency, std::nullopt));
+  PSD_ASSIGN_OR_RETURN(part.checkpoint, openCheckpoint(*env_, checkpointPath(scratch, index + 1)));
+  return {};
+}
+
 SamplePlan SavedPartitions::plan() const {
   const SavedPartition& lead = parts_.front();
   if (lead.logged) return *lead.durability->samples()->lockExclusive();
@@ -235,9 +260,18 @@ Result<SavedPartitions::Outcome> SavedPartitions::finish(const std::string& scra
   Outcome outcome;
   for (SavedPartition& part : parts_) {
     if (part.checkpoint.manifest.consistency == Consistency::live) outcome.consistency = Consistency::live;
-    if (part.logged) PSD_RETURN_IF_ERROR(replayLog(part, scratch));
+    if (moment_) {
+      PSD_RETURN_IF_ERROR(rebuildAt(*moment_, part, scratch));
+    } else if (part.logged) {
+      PSD_RETURN_IF_ERROR(replayLog(part, scratch));
+    }
   }
   for (const SavedPartition& part : parts_) outcome.checkpoints.push_back({&part.checkpoint, part.begin});
+  if (moment_) {
+    outcome.notes.emplace_back("the assignment of samples and the ranks that have finished are not kept");
+    noteUnevenPushes(outcome);
+    return outcome;
+  }
   SamplePlan samples = plan();
   if (const uint64_t underWay = samples.underWayCount(); underWay > 0) {
     outcome.notes.push_back(fmt::format("{} samples of unfinished assignments are assigned again", underWay));

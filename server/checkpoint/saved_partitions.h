@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,15 @@ struct SavedPartition {
   bool logged = false;                     ///< a log continues from the checkpoint
 };
 
+/// An earlier moment than that of the saved state, to which the partitions of a model can be rebuilt from
+/// checkpoints and logs. A value type.
+struct SavedMoment {
+  std::vector<std::vector<Version>> ends;  ///< by partition number: the last update of each shard
+  /// Called once for each partition, in any order, with the store that was rebuilt at `ends`: an Error if its
+  /// values are not those that the partition had at the moment.
+  std::function<Status(size_t partition, ParameterStore& store)> check;
+};
+
 /// The saved state of all daemons of a model, also of one unpartitioned, to be merged. No daemon may use the
 /// folders meanwhile. Owned by one thread.
 class SavedPartitions {
@@ -31,6 +41,10 @@ class SavedPartitions {
   static Result<SavedPartitions> take(Env& env, const std::vector<std::string>& folders,
                                       bool together = false);
 
+  /// Takes the state at a moment in place of the newest; call before finish(). ErrorCode::invalidArgument for
+  /// a model with embedding tables.
+  Status returnTo(SavedMoment moment);
+  bool returns() const { return moment_.has_value(); }
   /// By partition number.
   const std::vector<SavedPartition>& parts() const { return parts_; }
   /// The whole model.
@@ -59,6 +73,8 @@ class SavedPartitions {
   Status useWholeCheckpoint();
   Status checkRules() const;
   Status replayLog(SavedPartition& part, const std::string& scratch);
+  /// Rebuilds a partition at the moment, and checkpoints it in `scratch`.
+  Status rebuildAt(const SavedMoment& moment, SavedPartition& part, const std::string& scratch);
   /// The sample plan with which the lead would resume.
   SamplePlan plan() const;
   Status addDeparted(Outcome& outcome) const;
@@ -67,6 +83,7 @@ class SavedPartitions {
   Env* env_;
   std::vector<SavedPartition> parts_;
   ModelSpec model_;
+  std::optional<SavedMoment> moment_;
 };
 
 }  // namespace psd

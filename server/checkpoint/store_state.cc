@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "server/checkpoint/rows_restore.h"
 #include "server/store/await.h"
+#include "server/store/derived_weights.h"
 
 namespace psd {
 namespace {
@@ -111,6 +112,37 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
+/// Fills the planes of the elements that the file has and the shard too, with the file's state if it fits the
+/// optimizer. Returns whether any state was restored.
+Result<bool> fillPlanes(const ShardFile& file, const Optimizer& optimizer, Shard& shard,
+                        const ElementRange& elements, Lane& lane, std::vector<std::string>& notes) {
+  const std::vector<std::string> names = planeNames(optimizer);
+  const Optimizer& before = file.optimizer();
+  const bool sameType = before.name() == optimizer.name();
+  if (sameType) PSD_RETURN_IF_ERROR(checkRateOfState(before, optimizer));
+  bool restored = false;
+  for (size_t plane = 0; plane < names.size(); plane++) {
+    if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
+      noteOnce(notes, "the state of optimizer '" + std::string(before.name()) +
+                          "' is not restored: optimizer '" + std::string(optimizer.name()) +
+                          "' starts with a fresh '" + names[plane] + "'");
+      continue;
+    }
+    PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, elements, lane, plane));
+    if (plane > 0) restored = true;
+  }
+  if (names.size() == 1 && !before.slots().empty()) {
+    noteOnce(notes, "the state of optimizer '" + std::string(before.name()) + "' is dropped: optimizer '" +
+                        std::string(optimizer.name()) + "' keeps none");
+  }
+  // Other numbers than before yield other weights, and a copy of racing updates may have older ones.
+  const ElementRange common = elements.common(file.elements);
+  const auto derive = restored ? deriveShardWeights : deriveShardState;
+  PSD_RETURN_IF_ERROR(
+      derive(optimizer, shard, lane, common.begin - elements.begin, common.end - common.begin));
+  return restored;
+}
+
 /// Distance between the planes of an image, in floats.
 uint64_t planeFloats(uint64_t elements) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
@@ -120,10 +152,9 @@ uint64_t planeFloats(uint64_t elements) {
 /// `partition`: the store's, with the offset `begin` in the whole model's layout.
 Status restoreShard(const std::vector<ShardFile>& files, const Partition& partition, uint64_t begin,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
-  const std::vector<std::string> names = planeNames(optimizer);
   const ElementRange elements = placed(shard.range(), begin);
   Version version, stateSince, oldestBasis;
-  bool freshState = names.size() > 1;
+  bool freshState = optimizer.slotCount() > 0;
   std::vector<PushedRange> pushed;
   for (const ShardFile& file : files) {
     if (elements.common(file.elements).empty()) continue;
@@ -133,23 +164,9 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
     if (file.manifest.model.partition == partition) {
       copyPushes(file.shard.pushed, file.elements.begin, elements.begin, shard.range().count, pushed);
     }
-    const Optimizer& before = file.optimizer();
-    for (size_t plane = 0; plane < names.size(); plane++) {
-      const bool sameType = before.name() == optimizer.name();
-      if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
-        noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
-                                     "' is not restored: optimizer '" + std::string(optimizer.name()) +
-                                     "' starts with a fresh '" + names[plane] + "'");
-        continue;
-      }
-      PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, elements, lane, plane));
-      if (plane > 0) freshState = false;
-    }
-    if (names.size() == 1 && !before.slots().empty()) {
-      noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
-                                   "' is dropped: optimizer '" + std::string(optimizer.name()) +
-                                   "' keeps none");
-    }
+    PSD_ASSIGN_OR_RETURN(const bool state,
+                         fillPlanes(file, optimizer, shard, elements, lane, restored.notes));
+    if (state) freshState = false;
   }
   shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateSince,
                 oldestBasis);
@@ -304,6 +321,8 @@ Status replaceState(ParameterStore& store, const ModelState& state, bool pristin
                                        std::span(planes[plane]).subspan(at, count)));
       }
     }
+    PSD_RETURN_IF_ERROR(
+        deriveShardWeights(store.optimizerOf(shard), shard, *lanes[shard.device()], 0, shard.range().count));
   }
   for (size_t i = 0; i < store.shardCount(); i++) {
     Shard& shard = store.shard(i);
@@ -344,19 +363,6 @@ StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& mo
     }
   }
   return groups;
-}
-
-Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to) {
-  const auto& tables = checkpoint.manifest.model.tables;
-  const auto found = std::ranges::find(tables, table, &TableSpec::name);
-  if (found == tables.end()) {
-    std::vector<std::string> names;
-    for (const TableSpec& each : tables) names.push_back(each.name);
-    return {ErrorCode::invalidArgument,
-            fmt::format("'{}' has no table '{}'; its tables are: {}", checkpoint.path, printable(table),
-                        fmt::join(names, ", "))};
-  }
-  return writeTable(env, checkpoint, static_cast<uint32_t>(found - tables.begin()), to);
 }
 
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to) {

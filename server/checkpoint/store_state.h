@@ -76,10 +76,6 @@ Status replaceState(ParameterStore& store, const ModelState& state, bool pristin
 /// checkpoints that hold all of it.
 StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& model, uint64_t begin);
 
-/// Exports one embedding table of a checkpoint as a safetensors file, atomically: "keys", U64 [rows], and
-/// "values", F32 [rows, dim], ordered by id hash.
-Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to);
-
 /// Exports all tensors and buffers of a checkpoint as one safetensors file under their names, atomically.
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to);
 

@@ -15,6 +15,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/client/patience.h"
 
 namespace psd {
 
@@ -23,9 +24,6 @@ namespace psd {
 
 /// Appended to the error if the daemon did not answer a request of an admin in time.
 inline constexpr const char* kContinues = "; the daemon continues with it, see its log";
-
-/// How long to wait for the daemon's answer.
-enum class Patience { asToConnect, endless };
 
 /// How far a conversation with a daemon came.
 enum class Stage { login, request };

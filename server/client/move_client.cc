@@ -19,6 +19,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/client/version_carrier.h"
 #include "server/move/command_heartbeats.h"
 #include "server/move/move_mark.h"
 
@@ -28,6 +29,7 @@ namespace {
 constexpr const char* kAborted = "the move was aborted; trainers continue at the source daemons";
 
 constexpr size_t kReasonBytesMax = 3000;
+constexpr uint64_t kVersionsMoreMax = 4;  // that are published while versions are copied
 constexpr kj::Duration kGiveUpTime = 2 * kj::SECONDS;
 
 /// A daemon that takes part in the move, with its capabilities.
@@ -88,6 +90,12 @@ class Mover {
   kj::Promise<void> sendHeartbeats();
   /// Resolves when the connection to a participant breaks; `gone`: that participant.
   kj::Promise<Result<bool>> untilOneDisconnects(const Participant*& gone);
+  /// Copies the published versions that the targets do not have yet, if any move along. `all`: no more are
+  /// made; else returns once the targets are close behind.
+  Status copyVersions(bool all);
+  /// Copies the oldest of them; returns how many are left, nullopt: there was none.
+  Result<std::optional<uint64_t>> copyVersion();
+  void prepareVersions();
   Status whenQuiesced();
   Status transferModel();
   Status settle();
@@ -105,13 +113,14 @@ class Mover {
   std::vector<Participant> from_, to_;
   DaemonAddresses places_;  // of `to_`
   ModelSpec whole_;
-  kj::Maybe<capnp::Response<schema::MoveTermsResult>> terms_;  // the lead's
-  kj::Maybe<capnp::Response<schema::QuiescedResult>> quiet_;
-  std::vector<ModelPartition> cut_;  // by target daemon
+  kj::Maybe<capnp::Response<schema::MoveTermsResult>> terms_;   // the lead's
+  std::vector<capnp::Response<schema::QuiescedResult>> quiet_;  // by source
+  std::vector<ModelPartition> cut_;                             // by target daemon
   std::vector<schema::LeavingModel::Client> leaving_;
   std::vector<schema::ArrivingModel::Client> arriving_;
   uint32_t worldSize_ = 0;
   std::vector<uint32_t> departed_, ranks_;
+  std::unique_ptr<VersionCarrier> versions_;
   MoveReport report_;
   kj::Promise<void> heartbeats_ = nullptr;  // last: it uses all of the above
 };
@@ -244,6 +253,11 @@ Status Mover::fetchTerms() {
 }
 
 Status Mover::check(schema::MoveTerms::Reader terms) {
+  uint64_t versionBytes = 0;
+  if (terms.hasVersions()) {
+    PSD_ASSIGN_OR_RETURN(versionBytes,
+                         wait<uint64_t>("published versions", versions_->bytes(terms.getVersions())));
+  }
   for (size_t j = 0; j < to_.size(); j++) {
     auto request = arriving_[j].checkRequest();
     request.setTerms(terms);
@@ -253,6 +267,7 @@ Status Mover::check(schema::MoveTerms::Reader terms) {
     auto addresses = request.getTerms().initAddresses(count + 1);
     for (kj::uint i = 0; i < count; i++) addresses.set(i, told[i]);
     addresses.set(count, from_.front().name.c_str());
+    if (terms.hasVersions()) request.getTerms().getVersions().setBytes(versionBytes);
     wire::writeModel(whole_, request.initModel());
     PSD_RETURN_IF_ERROR(tell(to_[j].name, kj::mv(request)));
   }
@@ -330,6 +345,46 @@ kj::Promise<Result<bool>> Mover::untilOneDisconnects(const Participant*& gone) {
   return first;
 }
 
+void Mover::prepareVersions() {
+  std::vector<VersionCarrier::Source> sources;
+  for (Participant& peer : from_) sources.push_back({peer.name, peer.reading, peer.admin});
+  std::vector<VersionCarrier::Target> targets;
+  for (size_t j = 0; j < to_.size(); j++) targets.push_back({to_[j].name, arriving_[j], cut_[j].spec});
+  versions_ = std::make_unique<VersionCarrier>(std::move(sources), std::move(targets), move_);
+}
+
+Result<std::optional<uint64_t>> Mover::copyVersion() {
+  std::optional<uint64_t> left;
+  auto copied =
+      versions_->copyNext().then([&left](const Result<std::optional<uint64_t>>& outcome) -> Result<bool> {
+        PSD_RETURN_IF_ERROR(outcome);
+        left = *outcome;
+        return true;
+      });
+  PSD_RETURN_IF_ERROR(waitForAll("while published versions were copied", kj::mv(copied)));
+  report_.versions = versions_->copied();
+  return left;
+}
+
+Status Mover::copyVersions(bool all) {
+  if (!KJ_ASSERT_NONNULL(terms_).getTerms().hasVersions()) return {};
+  const Stopwatch stopwatch;
+  // A source that publishes as fast as versions are copied must not delay the move forever.
+  std::optional<uint64_t> most;
+  for (uint64_t i = 0; all || !most || i < *most; i++) {
+    const auto left = copyVersion();
+    if (!left.ok()) {
+      if (all || left.error().code != ErrorCode::modelMismatch) return left.error();
+      most = most.value_or(kVersionsMoreMax);  // one of several sources has replaced it
+      continue;
+    }
+    if (!*left || **left == 0) break;
+    if (!most) most = **left + 1 + kVersionsMoreMax;
+  }
+  if (!all) report_.versionSeconds = stopwatch.seconds();
+  return {};
+}
+
 Status Mover::whenQuiesced() {
   const Stopwatch stopwatch;
   const auto until = std::min(deadline_, timer().now() + order_.patience.count() * kj::MILLISECONDS);
@@ -337,12 +392,12 @@ Status Mover::whenQuiesced() {
     auto answered = leaving_[i].quiescedRequest().send().then(
         [this, i](capnp::Response<schema::QuiescedResult> answer) -> Result<bool> {
           if (answer.isError()) return wire::readError(answer.getError());
+          quiet_.push_back(kj::mv(answer));
           if (i > 0) return true;
-          const auto in = answer.getQuiesced();
+          const auto in = quiet_.front().getQuiesced();
           worldSize_ = in.getWorldSize();
           for (const uint32_t rank : in.getDeparted()) departed_.push_back(rank);
           for (const uint32_t rank : in.getRanks()) ranks_.push_back(rank);
-          quiet_ = kj::mv(answer);
           return true;
         });
     // A trainer that waits for a dead daemon does not quiesce at the others.
@@ -361,7 +416,7 @@ Status Mover::whenQuiesced() {
   report_.trainers = static_cast<uint32_t>(ranks_.size());
   report_.quiesceSeconds = stopwatch.seconds();
   // A trainer with other terms may have joined before the move began.
-  return check(KJ_ASSERT_NONNULL(quiet_).getQuiesced().getTerms());
+  return check(quiet_.front().getQuiesced().getTerms());
 }
 
 Status Mover::transferModel() {
@@ -403,6 +458,9 @@ Status Mover::settle() {
     for (kj::uint k = 0; k < departed.size(); k++) departed.set(k, departed_[k]);
     auto ranks = request.initRanks(static_cast<kj::uint>(ranks_.size()));
     for (kj::uint k = 0; k < ranks.size(); k++) ranks.set(k, ranks_[k]);
+    if (quiet_.front().getQuiesced().hasVersions()) {
+      PSD_RETURN_IF_ERROR(versions_->continueAt(j, quiet_, request.initVersions()));
+    }
     settled.add(request.send().then(
         [name = to_[j].name](capnp::Response<schema::InstallResult> answer) -> Result<uint64_t> {
           if (!answer.isError()) return answer.getRows();
@@ -437,7 +495,7 @@ Status Mover::commit() {
                        committed.error().code == ErrorCode::deadlineExceeded;
   if (!unknown) {
     giveUp();
-    return {committed.error().code, fmt::format("{}: {}", committed.message(), kAborted)};
+    return {committed.error().code, fmt::format("{}; {}", committed.message(), kAborted)};
   }
   return {
       committed.error().code,
@@ -479,12 +537,15 @@ Result<MoveReport> Mover::run() {
     PSD_RETURN_IF_ERROR(readModelSpecs());
     PSD_RETURN_IF_ERROR(fetchTerms());
     PSD_RETURN_IF_ERROR(arriveAtTargets());
+    prepareVersions();
     PSD_RETURN_IF_ERROR(check(KJ_ASSERT_NONNULL(terms_).getTerms()));
+    PSD_RETURN_IF_ERROR(copyVersions(false));
     PSD_RETURN_IF_ERROR(beginAtSources());
     PSD_RETURN_IF_ERROR(whenQuiesced());
     return {};
   };
   const auto transferAndSettle = [this]() -> Status {
+    PSD_RETURN_IF_ERROR(copyVersions(true));
     PSD_RETURN_IF_ERROR(transferModel());
     return settle();
   };

@@ -25,6 +25,8 @@ struct MoveOrder {
 struct MoveReport {
   uint32_t trainers = 0;  ///< quiesced trainers, as seen by the lead
   uint64_t parameters = 0, rows = 0;
+  uint64_t versions = 0;       ///< published versions that were copied
+  double versionSeconds = 0;   ///< for copying them before trainers were asked to quiesce
   double quiesceSeconds = 0;   ///< until all trainers had quiesced
   double transferSeconds = 0;  ///< from then until the commit
   bool before = false;  ///< the move had already been committed; the target daemons were notified again

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "common/text/text.h"
 #include "common/wire/published_version.h"
 #include "server/client/conversation.h"
+#include "server/client/move_watch.h"
+#include "server/loop/background.h"
 
 namespace psd {
 namespace {
@@ -24,32 +27,54 @@ constexpr size_t kSlicesUnderWay = 4;
 constexpr uint64_t kVersionBytesMax = 1ull << 40;
 constexpr std::chrono::seconds kLease{60}, kRenewAfter{20};
 // A daemon that does not answer for that long is lost; a slice may travel over a slow link.
-constexpr auto kPingEvery = 5 * kj::SECONDS, kAnswerTimeout = 10 * kj::SECONDS,
+constexpr auto kPingEvery = 5 * kj::SECONDS, kCheckEvery = 1 * kj::SECONDS, kAnswerTimeout = 10 * kj::SECONDS,
                kSliceTimeout = 60 * kj::SECONDS;
+
+/// After work that has held up the loop: lets it read what has arrived before it sends more, since a timer
+/// that fires makes the loop poll its sockets. A daemon that ends says where its model is before it closes
+/// the connection, and a failed write would discard that.
+kj::Promise<void> afterWork(kj::Timer& timer) {
+  return timer.afterDelay(1 * kj::MILLISECONDS).then([] { return kj::evalLast([] {}); });
+}
 
 /// Pulls one version after another under a lease of its own. Belongs to one event loop.
 class VersionPull {
  public:
-  VersionPull(schema::Reading::Client reading, kj::Timer& timer) : reading_(kj::mv(reading)), timer_(timer) {}
+  /// `base` outlives it, and has the version that was pulled last. `lease`: the id of its lease; 0: any.
+  VersionPull(schema::Reading::Client reading, kj::Timer& timer, PatchBase& base, uint64_t lease = 0)
+      : reading_(kj::mv(reading)), timer_(timer), lease_(lease != 0 ? lease : drawId()), base_(base) {}
 
   /// Leases the version and reads its file; resolves with what the daemon says of it. bytes() has the file.
-  kj::Promise<Result<VersionInfo>> pull(uint64_t number) {
-    return lease(number).then([this](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
+  /// `admit`: checks it before; may be null.
+  kj::Promise<Result<VersionInfo>> pull(uint64_t number,
+                                        std::function<Status(const VersionInfo&)> admit = nullptr) {
+    return lease(number).then([this, admit](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
       if (!leased.ok()) return leased;
+      if (const Status may = admit ? admit(*leased) : Status(); !may.ok()) {
+        return release().then([may] { return Result<VersionInfo>(may.error()); });
+      }
       patchFault_.clear();
+      patched_ = false;
       return patch(*leased).then([this, version = *leased](bool patched) -> kj::Promise<Result<VersionInfo>> {
         if (!patched) return pullWhole(version);
-        return release().then([version] { return Result<VersionInfo>(version); });
+        return afterWork(timer_).then([this] { return release(); }).then([version] {
+          return Result<VersionInfo>(version);
+        });
       });
     });
   }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return base_.bytes; }
+  /// The patch that made the bytes in the last pull(); empty: they were read whole, or were there.
+  std::span<const std::byte> appliedPatch() const {
+    return patched_ ? std::span<const std::byte>(patch_) : std::span<const std::byte>();
+  }
+  /// The bytes are no base of patches.
+  void forget() { base_.sums.clear(); }
   /// Why a patch was not used in the last pull(); empty: there was no fault.
   const std::string& patchFault() const { return patchFault_; }
 
  private:
   kj::Promise<Result<VersionInfo>> pullWhole(const VersionInfo& version) {
-    isVerified_ = false;
     outcome_ = begin(version);
     auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
     for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
@@ -63,35 +88,36 @@ class VersionPull {
         .then([this]() -> Result<VersionInfo> {
           PSD_RETURN_IF_ERROR(outcome_);
           PSD_RETURN_IF_ERROR(verify());
-          isVerified_ = true;
-          return info_;
+          return base_.info;
         });
   }
 
   /// Verifies the bytes, and computes their sums for later patches.
   Status verify() {
-    const auto verified = verifyVersion(bytes_, info_.number, info_.history);
+    const VersionInfo& info = base_.info;
+    const auto verified = verifyVersion(base_.bytes, info.number, info.history);
     if (!verified.ok()) {
       return {verified.error().code,
-              fmt::format("version {} is damaged: {}", info_.number, verified.message())};
+              fmt::format("version {} is damaged: {}", info.number, verified.message())};
     }
-    if (verified->info.step != info_.step) {
+    if (verified->info.step != info.step) {
       return {ErrorCode::io, fmt::format("version {} is damaged: it says that it is of step {}, and the "
                                          "daemon says {}",
-                                         info_.number, verified->info.step, info_.step)};
+                                         info.number, verified->info.step, info.step)};
     }
-    PSD_ASSIGN_OR_RETURN(sums_, contentSums(bytes_));
+    PSD_ASSIGN_OR_RETURN(base_.sums, contentSums(base_.bytes));
     return {};
   }
 
   /// Makes the bytes those of the version by a patch; false: there is none, or it does not apply.
   kj::Promise<bool> patch(const VersionInfo& to) {
-    if (!isVerified_ || info_.history != to.history || info_.number >= to.number || info_.bytes != to.bytes) {
-      return false;
-    }
+    const VersionInfo& from = base_.info;
+    if (base_.sums.empty() || from.history != to.history || from.bytes != to.bytes) return false;
+    if (from.number == to.number) return true;  // it was pulled, and then not taken
+    if (from.number > to.number) return false;
     auto request = reading_.patchRequest();
     request.setHistory(to.history);
-    request.setFrom(info_.number);
+    request.setFrom(from.number);
     request.setTo(to.number);
     return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
         .then(
@@ -111,8 +137,8 @@ class VersionPull {
   kj::Promise<bool> readPatch(uint64_t to, uint64_t at) {
     if (at == patch_.size()) return true;
     auto request = reading_.readPatchRequest();
-    request.setHistory(info_.history);
-    request.setFrom(info_.number);
+    request.setHistory(base_.info.history);
+    request.setFrom(base_.info.number);
     request.setTo(to);
     request.setOffset(at);
     request.setCount(static_cast<uint32_t>(std::min<uint64_t>(kSliceBytes, patch_.size() - at)));
@@ -131,19 +157,21 @@ class VersionPull {
     const auto patch = VersionPatch::read(patch_);
     const bool leads = patch.ok() && patch->header().info.number == to.number &&
                        patch->header().info.history == to.history && patch->header().info.step == to.step;
-    isVerified_ = false;
+    std::vector<ContentSum> sums = std::exchange(base_.sums, {});
     if (!leads) {
       patchFault_ = patch.ok() ? "the patch leads to another version" : patch.message();
       return false;
     }
-    const auto differ = patch->apply(bytes_, sums_);
+    const auto differ = patch->apply(base_.bytes, sums);
     if (!differ.ok()) patchFault_ = differ.message();
     if (differ.ok() && !differ->empty()) {
       patchFault_ = fmt::format("tensor '{}' differs from its sum", printable(differ->front()));
     }
-    isVerified_ = patchFault_.empty();
-    if (isVerified_) info_ = to;
-    return isVerified_;
+    if (!patchFault_.empty()) return false;
+    base_.sums = std::move(sums);
+    base_.info = to;
+    patched_ = true;
+    return true;
   }
 
   kj::Promise<Result<VersionInfo>> lease(uint64_t number) {
@@ -157,15 +185,20 @@ class VersionPull {
   }
 
   Status begin(const VersionInfo& info) {
-    info_ = info;
+    base_.info = info;
+    base_.sums.clear();
+    if (info.bytes < base_.bytes.capacity() / 2) {  // the memory of a larger model
+      base_.bytes = {};
+      patch_ = {};
+    }
+    base_.bytes.clear();
     at_ = 0;
-    bytes_.clear();
     if (info.bytes > kVersionBytesMax) {
       return {ErrorCode::protocolMismatch,
               fmt::format("the daemon reports a version of {} bytes", info.bytes)};
     }
     try {
-      bytes_.resize(info.bytes);
+      base_.bytes.resize(info.bytes);
     } catch (const std::bad_alloc&) {
       return {ErrorCode::overloaded,
               fmt::format("out of memory: cannot allocate {} bytes for version {}", info.bytes, info.number)};
@@ -174,9 +207,9 @@ class VersionPull {
   }
 
   kj::Promise<void> readOn() {
-    if (!outcome_.ok() || at_ == bytes_.size()) return kj::READY_NOW;
-    const uint64_t count = std::min<uint64_t>(kSliceBytes, bytes_.size() - at_);
-    const std::span<std::byte> into = std::span(bytes_).subspan(at_, count);
+    if (!outcome_.ok() || at_ == base_.bytes.size()) return kj::READY_NOW;
+    const uint64_t count = std::min<uint64_t>(kSliceBytes, base_.bytes.size() - at_);
+    const std::span<std::byte> into = std::span(base_.bytes).subspan(at_, count);
     at_ += count;
     return read(into).then([this] { return readOn(); });
   }
@@ -184,10 +217,10 @@ class VersionPull {
   /// Fills `into`, with several answers where the daemon's slices are smaller.
   kj::Promise<void> read(std::span<std::byte> into) {
     auto request = reading_.readVersionRequest();
-    request.setNumber(info_.number);
-    request.setOffset(static_cast<uint64_t>(into.data() - bytes_.data()));
+    request.setNumber(base_.info.number);
+    request.setOffset(static_cast<uint64_t>(into.data() - base_.bytes.data()));
     request.setCount(static_cast<uint32_t>(into.size()));
-    renewLease(info_.number);
+    renewLease(base_.info.number);
     return timer_.timeoutAfter(kSliceTimeout, request.send().dropPipeline())
         .then([this, into](capnp::Response<schema::VersionBytesResult> answer) -> kj::Promise<void> {
           if (answer.isError()) {
@@ -218,13 +251,11 @@ class VersionPull {
 
   schema::Reading::Client reading_;
   kj::Timer& timer_;
-  const uint64_t lease_ = drawId();
+  const uint64_t lease_;
   Clock::time_point leasedAt_;
-  VersionInfo info_;
-  std::vector<std::byte> bytes_;
-  std::vector<ContentSum> sums_;  // of bytes_
-  bool isVerified_ = false;       // bytes_ are the version info_
+  PatchBase& base_;
   std::vector<std::byte> patch_;
+  bool patched_ = false;  // `patch_` made the bytes of the base
   std::string patchFault_;
   uint64_t at_ = 0;
   Status outcome_;
@@ -234,86 +265,114 @@ class VersionPull {
 /// The loop of followVersions(). Belongs to one event loop.
 class VersionFollow {
  public:
-  VersionFollow(schema::Reading::Client reading, kj::Timer& timer, VersionInfo& known, bool waits,
-                const std::function<Result<bool>(const PulledVersion&)>& take)
-      : reading_(reading),
-        timer_(timer),
-        pull_(kj::mv(reading), timer),
-        known_(known),
-        waits_(waits),
-        take_(take) {}
+  VersionFollow(schema::Reading::Client reading, kj::Timer& timer, VersionInfo& known, PatchBase& base,
+                const FollowTerms& terms)
+      : reading_(reading), timer_(timer), pull_(kj::mv(reading), timer, base), known_(known), terms_(terms) {}
 
   kj::Promise<Result<bool>> run() {
-    auto request = reading_.publishedRequest();
-    request.setNumber(wanted_);
-    auto published = request.send().dropPipeline().exclusiveJoin(
-        pings().then([]() -> capnp::Response<schema::VersionResult> { KJ_UNREACHABLE; }));
-    return published.then([this](capnp::Response<schema::VersionResult> answer) -> kj::Promise<Result<bool>> {
-      const auto version = wire::readVersion(answer);
-      if (!version.ok()) return Result<bool>(version.error());
-      if (version->history == known_.history && version->number <= known_.number) {
-        wanted_ = known_.number + 1;
-        return run();
-      }
-      return pullAndTake();
+    watchMove();
+    return follow().then([this](Result<bool> ended) {
+      return movedTo_.empty() || ended.ok() ? ended : Result<bool>(movedError(movedTo_));
     });
   }
 
  private:
-  /// Fails once the daemon does not answer.
-  kj::Promise<void> pings() {
-    return timer_.afterDelay(kPingEvery)
-        .then([this] {
-          return timer_.timeoutAfter(kAnswerTimeout, reading_.pingRequest().send().ignoreResult());
-        })
-        .then([this] { return pings(); });
+  kj::Promise<Result<bool>> follow() {
+    auto checked = terms_.check ? check() : kj::Promise<Status>(Status());
+    return checked.then([this](Status fit) -> kj::Promise<Result<bool>> {
+      if (!fit.ok()) return Result<bool>(fit.error());
+      return published().then([this](Result<VersionInfo> version) { return takeNewer(version); });
+    });
+  }
+  /// Learns where the model moves to.
+  void watchMove() {
+    moved_ = reading_.movedRequest()
+                 .send()
+                 .then([this](capnp::Response<schema::Reading::MovedResults> answer) -> kj::Promise<void> {
+                   auto to = wire::readDaemonAddresses("the daemon", answer.getTo());
+                   if (!to.ok() || to->empty()) return kj::NEVER_DONE;
+                   movedTo_ = *std::move(to);
+                   if (terms_.moved) terms_.moved(movedTo_);
+                   return kj::READY_NOW;
+                 })
+                 // An earlier daemon has no such call; a broken connection shows in the others.
+                 .catch_([](kj::Exception&&) -> kj::Promise<void> { return kj::NEVER_DONE; })
+                 .fork();
+  }
+  /// The newest version once its number is `wanted_`, or an error of watch().
+  kj::Promise<Result<VersionInfo>> published() {
+    auto request = reading_.publishedRequest();
+    request.setNumber(wanted_);
+    return request.send()
+        .then([](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); })
+        .exclusiveJoin(watch().then([](Status why) { return Result<VersionInfo>(why.error()); }))
+        .exclusiveJoin(moved_.addBranch().then([this] { return Result<VersionInfo>(movedError(movedTo_)); }));
+  }
+  kj::Promise<Result<bool>> takeNewer(const Result<VersionInfo>& version) {
+    if (!version.ok()) return Result<bool>(version.error());
+    if (version->history != known_.history || version->number > known_.number) return pullAndTake();
+    if (terms_.upToDate && !terms_.upToDate()) return Result<bool>(false);
+    wanted_ = known_.number + 1;
+    return follow();
+  }
+  /// Resolves with an error, or fails once the daemon does not answer.
+  kj::Promise<Status> watch() {
+    return timer_.afterDelay(terms_.check ? kCheckEvery : kPingEvery)
+        .then([this] { return check(); })
+        .then([this](Status checked) -> kj::Promise<Status> {
+          if (!checked.ok()) return checked;
+          return watch();
+        });
+  }
+  kj::Promise<Status> check() {
+    if (!terms_.check) {
+      return timer_.timeoutAfter(kAnswerTimeout, reading_.pingRequest().send().ignoreResult()).then([] {
+        return Status();
+      });
+    }
+    return timer_.timeoutAfter(kAnswerTimeout, reading_.freshnessRequest().send().dropPipeline())
+        .then([this, asked = Clock::now()](capnp::Response<schema::FreshnessResult> answer) -> Status {
+          PSD_ASSIGN_OR_RETURN(const VersionFreshness freshness, wire::readFreshness(answer));
+          return terms_.check(freshness, asked);
+        });
   }
   kj::Promise<Result<bool>> pullAndTake() {
-    return pull_.pull(0).then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
+    return pull_.pull(0, terms_.admit).then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
       if (!pulled.ok()) return Result<bool>(pulled.error());
-      const Result<bool> more = take_({*pulled, pull_.bytes(), pull_.patchFault()});
-      if (!more.ok() || !*more) return more;
-      known_ = *pulled;
-      wanted_ = known_.number + 1;
-      return run();
+      // The loop continues meanwhile: a daemon that ends says where its model is, and closes the connection.
+      return background_
+          .tryRun<Result<bool>>([this, info = *pulled] {
+            return terms_.take({info, pull_.bytes(), pull_.patchFault(), pull_.appliedPatch()});
+          })
+          .then([this, info = *pulled](const Result<bool>& more) { return taken(info, more); });
     });
+  }
+  kj::Promise<Result<bool>> taken(const VersionInfo& version, const Result<bool>& more) {
+    // Bytes that are not those of the version are not taken again.
+    if (!more.ok() && more.error().code == ErrorCode::io) pull_.forget();
+    if (!more.ok() || !*more) return more;
+    known_ = version;
+    wanted_ = known_.number + 1;
+    return follow();
   }
 
   schema::Reading::Client reading_;
   kj::Timer& timer_;
   VersionPull pull_;
   VersionInfo& known_;
-  const bool waits_;
-  const std::function<Result<bool>(const PulledVersion&)>& take_;
+  const FollowTerms& terms_;
   uint64_t wanted_ = 1;  // first: whatever exists, of which history it may be
+  DaemonAddresses movedTo_;
+  Background background_;
+  kj::ForkedPromise<void> moved_ = nullptr;  // last: it uses the above
 };
 
 }  // namespace
 
 Status pullVersion(const Address& address, uint64_t number, std::chrono::milliseconds timeout,
-                   const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take) {
-  return withLogin<bool>(address, credentials, timeout, "",
-                         [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&,
-                             kj::Timer& timer) -> kj::Promise<Result<bool>> {
-                           if (!login.hasReading()) {
-                             return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
-                           }
-                           auto pull = kj::heap<VersionPull>(login.getReading(), timer);
-                           VersionPull& pulling = *pull;
-                           return pulling.pull(number)
-                               .then([&take, &pulling](Result<VersionInfo> pulled) -> Result<bool> {
-                                 if (!pulled.ok()) return pulled.error();
-                                 PSD_RETURN_IF_ERROR(take({*pulled, pulling.bytes(), pulling.patchFault()}));
-                                 return true;
-                               })
-                               .attach(kj::mv(pull));
-                         })
-      .status();
-}
-
-Status followVersions(const Address& address, std::chrono::milliseconds timeout,
-                      const Credentials& credentials, VersionInfo& known, bool waits,
-                      const std::function<Result<bool>(const PulledVersion&)>& take) {
+                   const Credentials& credentials, const std::function<Status(const PulledVersion&)>& take,
+                   uint64_t lease, Patience patience) {
+  PatchBase base;
   return withLogin<bool>(
              address, credentials, timeout, "",
              [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&,
@@ -321,9 +380,40 @@ Status followVersions(const Address& address, std::chrono::milliseconds timeout,
                if (!login.hasReading()) {
                  return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
                }
-               auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, waits, take);
-               VersionFollow& following = *follow;
-               return following.run()
+               const auto moved = movedAway(address, login);
+               if (!moved.ok()) return Result<bool>(moved.error());
+               if (*moved) return Result<bool>(movedError(**moved));
+               auto pull = kj::heap<VersionPull>(login.getReading(), timer, base, lease);
+               VersionPull& pulling = *pull;
+               return pulling.pull(number)
+                   .then([&take, &pulling](Result<VersionInfo> pulled) -> Result<bool> {
+                     if (!pulled.ok()) return pulled.error();
+                     PSD_RETURN_IF_ERROR(
+                         take({*pulled, pulling.bytes(), pulling.patchFault(), pulling.appliedPatch()}));
+                     return true;
+                   })
+                   .attach(kj::mv(pull));
+             },
+             patience)
+      .status();
+}
+
+Status followVersions(const Address& address, const Credentials& credentials, VersionInfo& known,
+                      PatchBase& base, const FollowTerms& terms) {
+  const auto talk = [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&,
+                        kj::Timer& timer) -> kj::Promise<Result<bool>> {
+    if (!login.hasReading()) {
+      return Result<bool>(wire::forbiddenError(address.toString(), "reader", login));
+    }
+    const auto moved = movedAway(address, login);
+    if (!moved.ok()) return Result<bool>(moved.error());
+    if (*moved) {
+      if (terms.moved) terms.moved(**moved);
+      return Result<bool>(movedError(**moved));
+    }
+    auto follow = kj::heap<VersionFollow>(login.getReading(), timer, known, base, terms);
+    VersionFollow& following = *follow;
+    auto run = following.run()
                    .catch_([](kj::Exception&& exception) -> Result<bool> {
                      if (exception.getType() != kj::Exception::Type::OVERLOADED) {
                        kj::throwFatalException(kj::mv(exception));
@@ -331,9 +421,12 @@ Status followVersions(const Address& address, std::chrono::milliseconds timeout,
                      return Error{ErrorCode::deadlineExceeded, "the daemon does not answer"};
                    })
                    .attach(kj::mv(follow));
-             },
-             Patience::endless)
-      .status();
+    if (terms.stop == nullptr) return kj::mv(run);
+    auto stop = kj::heap<wire::StopSignal::InLoop>(*terms.stop, timer);
+    auto stoppable = stop->orStopped(kj::mv(run));
+    return stoppable.attach(kj::mv(stop));
+  };
+  return withLogin<bool>(address, credentials, terms.timeout, "", talk, Patience::endless).status();
 }
 
 }  // namespace psd

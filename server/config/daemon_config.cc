@@ -5,6 +5,7 @@
 
 #include "common/config/json_file.h"
 #include "common/config/overrides.h"
+#include "common/text/split.h"
 #include "common/text/text.h"
 #include "server/config/addresses.h"
 #include "server/config/config_schema.h"
@@ -48,6 +49,16 @@ Overrides overridesOf(const ConfigOverrides& given) {
       const Status set = applyOverride(document, "index=" + index);
       return set.ok() ? set : Status(set.error().code, "--index: " + set.message());
     });
+  }
+  if (given.replicaOf) {
+    all.add("--replica-of", *given.replicaOf, "publish.upstream",
+            [](Json& document, const std::string& addresses) {
+              Json& publish = document["publish"];
+              if (!publish.is_object()) publish = Json::object();
+              publish["from"] = "upstream";
+              publish["upstream"] = splitAtCommas(addresses);
+              return Status();
+            });
   }
   for (const std::string& one : given.assignments) all.addAssignment(one, isKey);
   return all;
@@ -95,7 +106,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   LoadedConfig loaded{std::move(config), values.effective(), values.offDefault()};
   // Where it is not given, the trainers' applies.
   if (!loaded.config.groups.back().optimizerGiven) loaded.effective.erase("optimizer");
-  if (loaded.config.isStore()) {
+  if (loaded.config.servesOnlyVersions()) {
     std::vector<std::string> unused;
     for (const auto& [key, value] : loaded.effective.items()) {
       if (isKeyOfTraining(key)) unused.push_back(key);

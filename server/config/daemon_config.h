@@ -36,6 +36,7 @@ struct ConfigOverrides {
   std::optional<std::string> http;       ///< --http: replaces `http.listen`
   std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
   std::optional<std::string> index;      ///< --index: replaces `index`
+  std::optional<std::string> replicaOf;  ///< --replica-of: sets `publish.from` and `publish.upstream`
   bool insecure = false;                 ///< --insecure: sets `insecure`
   std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after those above
 };

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "server/config/addresses.h"
 #include "server/config/store_rules.h"
 #include "server/policy/policy_list.h"
@@ -219,16 +221,50 @@ void checkReplicated(ConfigReader& in, const DaemonConfig& config) {
   }
 }
 
-/// Versions are published by one daemon alone, and its standby.
+/// Several daemons publish their parts of the same rounds, without asking each other.
+void checkPublishedParts(ConfigReader& in, const DaemonConfig& config) {
+  const PublishConfig& publish = *config.publish;
+  constexpr uint64_t kKeepMin = 4;
+  if (config.servesOnlyVersions()) {
+    in.fail("publish.from", "\"" + std::string(publishFromName(publish.from)) +
+                                "\" requires a single daemon: remove `daemons` and `index`");
+    return;
+  }
+  for (size_t i = 0; i < config.groups.size(); i++) {
+    const PolicyChoice& policy = config.groups[i].policy;
+    if (policy.traits.rounds && !config.groups[i].fragment) continue;
+    in.fail("publish",
+            "with several daemons requires a policy with rounds of the whole model, such as sync: " +
+                pathOf(config.groups, i, "policy") + " is " + policy.type +
+                (policy.traits.rounds ? " with fragments" : ""));
+  }
+  if (config.engine) in.fail("publish", "with several daemons cannot be combined with `engine`");
+  if (publish.everyUpdates == 0) {
+    in.fail("publish.every_updates",
+            "must be at least 1 with several daemons, which publish every round whose number is a multiple "
+            "of it");
+  }
+  if (publish.everySeconds > 0) {
+    in.fail(
+        "publish.every_seconds",
+        "requires a single daemon: the clocks of several do not name a moment; use publish.every_updates");
+  }
+  if (publish.keep < kKeepMin) {
+    in.fail("publish.keep", fmt::format("must be at least {} with several daemons, whose newest versions "
+                                        "differ for a moment",
+                                        kKeepMin));
+  }
+}
+
+/// Versions are published by one daemon and its standby, or by several daemons.
 void checkPublished(ConfigReader& in, const DaemonConfig& config) {
   if (!config.publish) return;
-  if (config.engine && config.isStore()) {
+  if (config.engine && config.servesOnlyVersions()) {
     in.fail("publish.from",
-            "\"publishers\" cannot be combined with `engine`: a store of versions has no standby");
+            "\"" + std::string(publishFromName(config.publish->from)) +
+                "\" cannot be combined with `engine`: a daemon that only has versions has no standby");
   }
-  if (config.daemons.several()) {
-    in.fail("publish", "requires a single daemon: each of several would publish its part alone");
-  }
+  if (config.daemons.several()) checkPublishedParts(in, config);
 }
 
 /// The limits admit the trainers, and the rounds work with their number.
@@ -374,9 +410,9 @@ void readSaving(ConfigReader& in, DaemonConfig& config) {
            kOfDaemon})) {
     config.publish = readPublish(*publish);
   }
-  if (config.engine && !config.isStore()) checkReplicated(in, config);
+  if (config.engine && !config.servesOnlyVersions()) checkReplicated(in, config);
   checkPublished(in, config);
-  if (config.isStore()) refuseKeysOfTraining(in);
+  if (config.servesOnlyVersions()) refuseKeysOfTraining(in, config.publish->from);
   checkPartitioned(in, config);
 }
 

@@ -61,8 +61,8 @@ struct DaemonConfig {
   LogOptions log;
   Limits limits;
 
-  /// Whether this daemon has no model, and stores the versions of programs that train elsewhere.
-  bool isStore() const { return publish && publish->from == PublishConfig::From::publishers; }
+  /// Whether this daemon has no model: its versions come from publishers or from another daemon.
+  bool servesOnlyVersions() const { return publish && publish->from != PublishConfig::From::training; }
   /// Whether updates are recorded, in a log on this machine's disk or at a standby.
   bool recorded() const { return durability.type == DurabilityConfig::Type::log || engine.has_value(); }
 };

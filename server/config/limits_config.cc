@@ -122,13 +122,14 @@ void readTotals(ConfigReader& in, Limits& limits) {
        "shard. A join that would exceed it is answered `overloaded`.",
        Key::kLive},
       limits.sessionsBytes, 64 * kKiB, kPiB);
-  in.integer(
-      {"arriving_bytes",
-       "Memory for the parts of a model that moves to this daemon, and for the values and the optimizer "
-       "state that a trainer restores. Beyond it the move or the restore fails, and nothing changes. "
-       "Applies to what starts after a change.",
-       Key::kLive},
-      limits.arrivingBytes, 64 * kKiB, kPiB);
+  in.integer({"arriving_bytes",
+              "Memory for the parts of a model that moves to this daemon, for one of its published versions "
+              "at a time, "
+              "and for the values and the optimizer state that a trainer restores. Beyond it the move or the "
+              "restore fails, and nothing changes. "
+              "Applies to what starts after a change.",
+              Key::kLive},
+             limits.arrivingBytes, 64 * kKiB, kPiB);
   in.integer(
       {"version_bytes",
        "Bytes of all published versions, on the disk or, without durability, in memory. At least "

@@ -148,6 +148,8 @@ std::string whyNotOptimizer(const DaemonConfig& now, const DaemonConfig& next, s
         std::string(", which keeps other state per weight") +
             (takesTrainersOptimizer(now.groups) ? "; the program of the first trainer chose it" : ""));
   }
+  if (after.derivesWeights() && writeOptimizer(before) != writeOptimizer(after))
+    return cannot("optimizer", ", whose weights are a function of its state and these numbers");
   if (logs && !replaysAlike(before, after))
     return cannot("policy", " with durability.type log, which replays with one value");
   return "";

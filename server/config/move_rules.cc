@@ -82,6 +82,7 @@ void addGroup(const GroupConfig& group, bool takesOptimizer, Lines lines) {
   Json slots = Json::array();
   for (const Slot& slot : group.optimizer.slots()) slots.push_back(slot.name);
   lines.add("optimizer's state", slots);
+  if (group.optimizer.derivesWeights()) lines.add("optimizer.lr", group.optimizer.fullLearningRate);
   if (const auto* const delayed = std::get_if<DelayedNesterov>(&group.optimizer.algorithm)) {
     lines.add("optimizer.delay", static_cast<uint64_t>(delayed->delay));
   }
@@ -125,8 +126,10 @@ std::string shown(std::string_view value) {
 
 }  // namespace
 
-std::string moveRules(const std::vector<GroupConfig>& groups) {
+std::string moveRules(const std::vector<GroupConfig>& groups, const PublishConfig* publish) {
   std::string text;
+  if (publish)
+    Lines(text, "").add("publish.as", publish->as ? dtypeName(*publish->as) : std::string_view("model"));
   const bool takesOptimizer = takesTrainersOptimizer(groups);
   if (groups.front().planned) {  // all equal
     addGroup(groups.front(), takesOptimizer, {text, ""});

@@ -20,9 +20,23 @@ std::vector<std::string> namesOf(const ModelSpec& model) {
   return names;
 }
 
+/// Why the policy of a group cannot have its optimizer; empty: it can.
+std::string whyNotRates(const GroupConfig& group) {
+  if (!group.policy.plan.changesRates || !group.optimizer.derivesWeights()) return "";
+  return fmt::format("cannot be combined with {}, whose state holds for one learning rate; staleness.max can",
+                     group.optimizer.name());
+}
+
+Status checkRates(const std::vector<GroupConfig>& groups, size_t group) {
+  const std::string why = whyNotRates(groups[group]);
+  if (why.empty()) return {};
+  return {ErrorCode::invalidArgument, pathOf(groups, group, "policy") + ".staleness.rate: " + why};
+}
+
 /// Whether the optimizer of a group supports this tensor.
 Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& groups, size_t group) {
   const Optimizer& optimizer = groups[group].optimizer;
+  PSD_RETURN_IF_ERROR(checkRates(groups, group));
   if (!optimizer.rowsOnly()) return {};
   return {
       ErrorCode::invalidArgument,
@@ -61,6 +75,15 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
         fmt::format(
             "{}: policy {} is not for embedding tables, and '{}' is one{}", place, policy.type, table.name,
             policy.plan.local ? "" : "; give it a group with hogwild, locked, bounded_staleness or sync")};
+  }
+  PSD_RETURN_IF_ERROR(checkRates(groups, group));
+  if (groups[group].optimizer.derivesWeights() && table.initial.kind != RowInitial::Kind::zero) {
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("{}: rows begin at 0 under {}, whose weights are a function of its state, and those of "
+                    "table '{}' begin at other values; declare the table with rows from zero, or give it a "
+                    "group with another optimizer",
+                    pathOf(groups, group, "optimizer"), groups[group].optimizer.name(), table.name)};
   }
   if (groups[group].optimizer.tensorsOnly()) {
     return {ErrorCode::invalidArgument,
@@ -278,6 +301,10 @@ std::vector<GroupConfig> readGroups(ConfigReader& in) {
   if (in.describes()) groups.clear();
   groups.push_back(std::move(others));
   for (GroupConfig& group : groups) handOver(in, group);
+  for (size_t i = 0; i < groups.size(); i++) {
+    if (const std::string why = whyNotRates(groups[i]); !why.empty())
+      in.fail(pathOf(groups, i, "policy") + ".staleness.rate", why);
+  }
   const PolicyChoice& topLevel = groups.back().policy;
   if (groups.size() > 1) {
     if (topLevel.readInGroup) {

@@ -18,19 +18,20 @@ bool isKeyOfTraining(std::string_view key) {
   return std::ranges::find(kKeysOfTraining, key) != std::end(kKeysOfTraining);
 }
 
-void refuseKeysOfTraining(ConfigReader& in) {
+void refuseKeysOfTraining(ConfigReader& in, PublishConfig::From from) {
   for (const std::string_view key : kKeysOfTraining) {
     if (!in.has(key)) continue;
-    in.fail(key, "is about a model that the daemon trains, and with publish.from \"publishers\" it has none" +
+    in.fail(key, "is about a model that the daemon trains, and with publish.from \"" +
+                     std::string(publishFromName(from)) + "\" it has none" +
                      std::string(key == "durability" ? ": publish.path has the folder of the versions" : ""));
   }
 }
 
 Error storeHasNoModel() {
-  return {ErrorCode::invalidArgument,
-          "this daemon stores published versions and has no model (publish.from is \"publishers\"): read its "
-          "versions "
-          "with psd.Follower, psd follow or psd export --published"};
+  return {
+      ErrorCode::invalidArgument,
+      "this daemon serves published versions and has no model (its publish.from is not \"training\"): read "
+      "them with psd.Follower, psd follow or psd export --published"};
 }
 
 }  // namespace psd

@@ -36,7 +36,7 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
   std::vector<std::shared_ptr<Backend>> backends;
   for (const DeviceChoice& choice : config.devices) {
     std::shared_ptr<Backend> backend;
-    if (choice.kind == Kind::automatic && !config.isStore()) backend = openAnyCuda();
+    if (choice.kind == Kind::automatic && !config.servesOnlyVersions()) backend = openAnyCuda();
     if (choice.kind == Kind::cuda) {
       PSD_ASSIGN_OR_RETURN(backend, makeCudaBackend(choice.index));
     }
@@ -91,6 +91,7 @@ std::string stateOf(Server& server) {
     if (!state.empty()) return state;
   }
   if (server.host().intake()) return "storing published versions";
+  if (server.host().versions() && !server.host().publisher()) return "copying published versions";
   const auto model = server.host().models().model();
   return model ? "serving " + printable(model->store->model().name) : "waiting for a model";
 }
@@ -116,9 +117,14 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
   for (const std::string& place : places) pages += (pages.empty() ? ", page " : " ") + place;
   std::string work = "device " + devices + ", policy " + describePolicies(config.groups) + ", optimizer " +
                      describeOptimizers(config.groups);
-  if (config.isStore()) {
-    work =
-        "stores versions in " + (config.publish->path.empty() ? "memory" : quotedPath(config.publish->path));
+  if (config.servesOnlyVersions()) {
+    const bool copies = config.publish->from == PublishConfig::From::upstream;
+    work = (copies ? "copies the versions of " +
+                         joined(config.publish->upstream, ", ",
+                                [](const Address& each) { return each.toString(); }) +
+                         " to "
+                   : std::string("stores versions in ")) +
+           (config.publish->path.empty() ? "memory" : quotedPath(config.publish->path));
   }
   logLine(spdlog::level::info, {.event = "ready"}, "psd {} ready: listening on{}, pid {}, {}, {} threads{}",
           PSD_VERSION, addresses, getpid(), work, config.threads, pages);
@@ -127,8 +133,8 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
 /// Warns users who have configured nothing and may expect the model to be saved.
 void logUnsaved(const DaemonConfig& config) {
   if (config.durability.enabled() || !config.save.empty() || config.engine) return;
-  if (config.isStore()) {
-    if (!config.publish->path.empty()) return;
+  if (config.servesOnlyVersions()) {
+    if (!config.publish->path.empty() || config.publish->from == PublishConfig::From::upstream) return;
     spdlog::info(
         "nothing is saved: the versions are lost when this daemon ends; configure 'publish.path' to keep "
         "them");
@@ -156,6 +162,7 @@ Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
   const auto note = [&](const char* what, const Status& status) {
     if (!status.ok()) faults += (faults.empty() ? "" : "; ") + std::string(what) + status.message();
   };
+  server.endFollowing();
   const bool runIsOver = server.coordinator().close();
   note("the last checkpoint: ", server.host().saveLast(!server.coordinator().serving().servesModel()));
   note("the model: ", saveFinalModel(env, config, server.host()));

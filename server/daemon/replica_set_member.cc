@@ -109,8 +109,9 @@ bool ReplicaSetMember::continuesElsewhere() const {
 
 Status ReplicaSetMember::serve(uint64_t term, bool hasAllVersions) {
   mark_->setTerm(term);
-  PSD_RETURN_IF_ERROR(openVersions(hasAllVersions));
-  PSD_RETURN_IF_ERROR(daemon_.resume());
+  PSD_RETURN_IF_ERROR(host_.openVersions(hasAllVersions));
+  PSD_RETURN_IF_ERROR(daemon_.resume());  // hides versions of a move that is not known to count
+  administration_.setVersions(host_, coordinator_.daemonId());
   logMarkFailure(mark_->write());
   daemon_.note("primary", fmt::format("primary of term {}", term));
   return {};
@@ -118,7 +119,7 @@ Status ReplicaSetMember::serve(uint64_t term, bool hasAllVersions) {
 
 Status ReplicaSetMember::openVersions(bool hasAll) {
   PSD_RETURN_IF_ERROR(host_.openVersions(hasAll));
-  administration_.setVersions(host_);
+  administration_.setVersions(host_, coordinator_.daemonId());
   return {};
 }
 

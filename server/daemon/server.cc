@@ -36,7 +36,7 @@ std::shared_ptr<Replicator> replicatorOf(const ReplicationConfig& config) {
 std::vector<std::string> writtenFolders(const DaemonConfig& config) {
   std::vector<std::string> folders;
   if (config.durability.enabled()) folders.push_back(config.durability.path);
-  if (config.isStore() && !config.publish->path.empty()) folders.push_back(config.publish->path);
+  if (config.servesOnlyVersions() && !config.publish->path.empty()) folders.push_back(config.publish->path);
   if (config.save.empty()) return folders;
   const std::string folder = folderOf(config.save);
   if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(folder);
@@ -106,7 +106,8 @@ Status Server::start() {
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(host_.openVersions());
-    administration_.setVersions(host_);
+    PSD_RETURN_IF_ERROR(beginFollowing());
+    administration_.setVersions(host_, coordinator_.daemonId());
     PSD_RETURN_IF_ERROR(prepareAlone());
   }
   administration_.setMoves(&outgoing_, &incoming_);
@@ -169,6 +170,18 @@ Status Server::prepare() {
   if (Status forgotten = host_.clearDepartedRanks(); !forgotten.ok()) {
     spdlog::error("cannot remove the finished ranks of another run: {}", forgotten.message());
   }
+  return {};
+}
+
+Status Server::beginFollowing() {
+  const auto& publish = loaded_.config.publish;
+  if (!publish || publish->from != PublishConfig::From::upstream) return {};
+  const auto credentials = [flags = publish->credentials] { return readCredentials(flags, std::getenv); };
+  PSD_RETURN_IF_ERROR(credentials().status());
+  replica_ = std::make_unique<VersionReplica>(
+      host_.versions(), VersionReplica::Terms{publish->upstream, credentials, coordinator_.daemonId()},
+      host_.versionsPath());
+  administration_.setFreshness([this] { return replica_->freshness(); });
   return {};
 }
 
@@ -493,7 +506,8 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
-  if (loaded_.config.isStore()) {  // which needs no model
+  if (replica_) status.publish = replica_->status();
+  if (loaded_.config.servesOnlyVersions()) {  // which needs no model
     if (status.state == "waiting for a model") status.state = "serving";
     status.policy.clear();
     status.optimizer.clear();

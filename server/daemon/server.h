@@ -11,6 +11,7 @@
 #include "common/types/stopwatch.h"
 #include "server/auth/authenticator.h"
 #include "server/checkpoint/replicator.h"
+#include "server/client/version_replica.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
 #include "server/daemon/replica_set_member.h"
@@ -109,6 +110,11 @@ class Server final : public Daemon {
   /// Shortens the shutdown in progress: stops waiting for what is in flight.
   void hurry() { hurry_ = true; }
 
+  /// Follows the versions of other daemons no longer. Blocks. Idempotent.
+  void endFollowing() {
+    if (replica_) replica_->stop();
+  }
+
   DaemonStatus status() const override;
 
  private:
@@ -153,6 +159,8 @@ class Server final : public Daemon {
   void serve(EventLoop& loop, AcceptedPeer acceptedPeer);
   /// Applies new authorization rules. Returns a human-readable description of the change.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
+  /// Starts to follow the versions of other daemons if the configuration says so.
+  Status beginFollowing();
   /// Resumes from the saved state unless the model has moved away.
   Status prepareAlone();
   /// What the daemon uses of its machine, and its logs and certificate.
@@ -185,6 +193,7 @@ class Server final : public Daemon {
   OutgoingMove outgoing_;
   IncomingMove incoming_;
   std::unique_ptr<ReplicaSetMember> replicaSet_;  // null: no engine is configured
+  std::unique_ptr<VersionReplica> replica_;       // null: versions come from no other daemon
   std::optional<Upkeep> upkeep_;                  // after start()
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;

@@ -39,12 +39,20 @@ Status ParameterHost::open() {
                                                      &metrics_.logSyncSeconds));
   if (log_) durability_->replicateTo(log_);
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
+  if (config_->publish && config_->daemons.several()) {
+    rounds_ = std::make_shared<RoundQueue>();
+    models_->setMoments(rounds_);
+  }
   return placeVersions();
 }
 
 Status ParameterHost::openVersions(bool hasAll) {
   if (!config_->publish) return {};
-  VersionStore::Place place{.env = versionFiles_, .folder = versionsFolder_, .hasAll = hasAll};
+  const auto from = config_->publish->from;
+  VersionStore::Place place{.env = versionFiles_,
+                            .folder = versionsFolder_,
+                            .hasAll = hasAll,
+                            .copies = from == PublishConfig::From::upstream};
   if (lockedVersions_) {
     place.holds = [this] { return lockedVersions_->keep(); };
   } else if (versionsAreDurable()) {
@@ -52,27 +60,29 @@ Status ParameterHost::openVersions(bool hasAll) {
   }
   if (log_) place.mirror = std::make_shared<VersionMirror>(log_);
   PSD_ASSIGN_OR_RETURN(versions_, VersionStore::open(std::move(place), versionTerms()));
-  const std::string shown = versionsAreDurable() ? versionsFolder_ : "";
-  if (config_->isStore()) {
-    intake_ = std::make_unique<PartsIntake>(versions_, intakeTerms(), shown);
-  } else {
-    publisher_ = std::make_unique<Publisher>(versions_, *config_->publish, shown);
+  if (from == PublishConfig::From::publishers) {
+    intake_ = std::make_unique<PartsIntake>(versions_, intakeTerms(), versionsPath());
+  }
+  if (from == PublishConfig::From::training) {
+    publisher_ = std::make_unique<Publisher>(versions_, *config_->publish, versionsPath(),
+                                             config_->daemons.partition(), rounds_);
   }
   return {};
 }
 
 bool ParameterHost::versionsAreDurable() const {
-  return config_->isStore() ? !config_->publish->path.empty() : config_->durability.enabled();
+  return config_->servesOnlyVersions() ? !config_->publish->path.empty() : config_->durability.enabled();
 }
 
 Status ParameterHost::placeVersions() {
   const bool durable = versionsAreDurable();
   versionFiles_ = durable ? std::shared_ptr<Env>(std::shared_ptr<void>(), &env_)
                           : std::shared_ptr<Env>(std::make_shared<MemoryFiles>());
-  versionsFolder_ = (config_->isStore() ? std::string() : config_->durability.path) + "/" + kVersionsName;
-  if (!config_->isStore() || !durable) return {};
+  versionsFolder_ =
+      (config_->servesOnlyVersions() ? std::string() : config_->durability.path) + "/" + kVersionsName;
+  if (!config_->servesOnlyVersions() || !durable) return {};
   versionsFolder_ = config_->publish->path;
-  PSD_ASSIGN_OR_RETURN(lockedVersions_, LockedFolder::take(env_, versionsFolder_));
+  PSD_ASSIGN_OR_RETURN(lockedVersions_, LockedFolder::take(env_, versionsFolder_, "publish.path"));
   return {};
 }
 
@@ -118,8 +128,31 @@ kj::Promise<void> ParameterHost::saveValues() {
   return models_->saveValues().then([this] { beginPublishing(); });
 }
 
+kj::Promise<void> ParameterHost::holdVersions() {
+  return publisher_ ? publisher_->hold() : kj::Promise<void>(kj::READY_NOW);
+}
+
+void ParameterHost::freezeVersions(Error why) {
+  if (publisher_) versions_->freeze(std::move(why));
+}
+
+void ParameterHost::releaseVersions() {
+  if (!publisher_) return;
+  versions_->thaw();
+  publisher_->release();
+}
+
+kj::Promise<Result<VersionStore::Given>> ParameterHost::giveVersionTo(std::shared_ptr<Env> to,
+                                                                      uint64_t after) {
+  using Given = Result<VersionStore::Given>;
+  if (!publisher_) return Given(ErrorCode::invalidArgument, "this daemon does not publish its model");
+  return background_.tryRun<Given>(
+      [versions = versions_, to = std::move(to), after] { return versions->giveTo(*to, after); });
+}
+
 Status ParameterHost::saveLast(bool continuesElsewhere) {
   if (continuesElsewhere && publisher_) publisher_->stop();
+  releaseVersions();  // of a move that is not committed, and will not be any more
   if (intake_) intake_->finish();
   const Status published = publisher_ ? publisher_->finish() : Status();
   const Status saved = durability_->finish();
@@ -139,9 +172,15 @@ kj::Promise<Status> ParameterHost::restore(std::shared_ptr<const ModelState> sta
 
 Result<VersionInfo> ParameterHost::findToRollBack(uint64_t number) const {
   if (!publisher_) {
+    return Error{ErrorCode::invalidArgument,
+                 "this daemon does not train the model of its versions: roll back where it is trained, or "
+                 "publish the tensors of the earlier version again"};
+  }
+  if (rounds_) {
     return Error{
         ErrorCode::invalidArgument,
-        "the versions of this daemon come from publishers: publish the tensors of the earlier one again"};
+        "several daemons serve the model, and cannot return to a version at one moment: see 'Back to a "
+        "version' of the guide for several daemons"};
   }
   PSD_RETURN_IF_ERROR(checkKeeps());
   if (!models_->ready()) return Error{ErrorCode::notReady, "the model has no values yet"};
@@ -350,7 +389,7 @@ Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
     }
   }
   if (const auto model = models_ ? models_->model() : nullptr) {
-    PSD_RETURN_IF_ERROR(assignGroups(model->store->model(), config.groups).status());
+    PSD_RETURN_IF_ERROR(assignGroups(model->store->model(), groups).status());
   }
   return checkRounds(config, backends_, std::max(trainers, config.worldSize ? config.worldSize->max : 0));
 }
@@ -359,8 +398,10 @@ void ParameterHost::adopt(std::shared_ptr<const DaemonConfig> config, const std:
   config_ = std::move(config);
   durability_->follow(config_->durability);
   models_->adopt(config_, keepPolicies);
-  if (publisher_ && config_->publish) publisher_->follow(*config_->publish, versionTerms());
-  if (intake_ && config_->publish) intake_->follow(intakeTerms(), versionTerms());
+  if (!versions_ || !config_->publish) return;
+  versions_->follow(versionTerms());
+  if (publisher_) publisher_->follow(*config_->publish);
+  if (intake_) intake_->follow(intakeTerms());
 }
 
 ParameterHost::Process* ParameterHost::find(ProcessId id) {
@@ -382,7 +423,7 @@ ParameterHost::Place ParameterHost::placeOf(ProcessId id, const std::shared_ptr<
 }
 
 Result<std::shared_ptr<ServedModel>> ParameterHost::observe(const ModelSpec& model) const {
-  if (config_->isStore()) return storeHasNoModel();
+  if (config_->servesOnlyVersions()) return storeHasNoModel();
   if (!models_->ready()) {
     return Error{ErrorCode::notReady,
                  "the daemon has no model yet; a trainer provides it, or `model.file` in its config"};
@@ -467,7 +508,7 @@ kj::Promise<Status> ParameterHost::saveDepartedRanks(Departed departed) {
 }
 
 Status ParameterHost::checkKeeps() const {
-  if (config_->isStore()) return storeHasNoModel();
+  if (config_->servesOnlyVersions()) return storeHasNoModel();
   if (config_->durability.enabled()) return {};
   return {ErrorCode::invalidArgument,
           "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "

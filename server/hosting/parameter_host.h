@@ -144,10 +144,21 @@ class ParameterHost final : public Hosting {
   Result<std::unique_ptr<StandbyFiles>> makeVersionsCopy(Env& image, const DaemonConfig& config) const;
   /// Published versions; null: not opened, or the configuration has no `publish`. These objects are as
   /// thread-safe as their classes say, and live as long as the host.
-  VersionStore* versions() { return versions_.get(); }
-  /// Who makes the versions: one of the two. Null otherwise.
+  const std::shared_ptr<VersionStore>& versions() const { return versions_; }
+  /// Their folder; empty: they are in memory.
+  std::string versionsPath() const { return versionsAreDurable() ? versionsFolder_ : ""; }
+  /// Who makes the versions: one of the two, or neither where they come from another daemon.
   Publisher* publisher() { return publisher_.get(); }
   PartsIntake* intake() { return intake_.get(); }
+  /// Before the model moves away: no version is made from when the promise resolves, and none is removed or
+  /// leased from freezeVersions() on, until releaseVersions(). `why`: the error for callers that are refused.
+  kj::Promise<void> holdVersions();
+  void freezeVersions(Error why);
+  void releaseVersions();
+  /// Writes a published version to `to`, see VersionStore::giveTo().
+  kj::Promise<Result<VersionStore::Given>> giveVersionTo(std::shared_ptr<Env> to, uint64_t after);
+  /// Whether the model is being rolled back to a published version.
+  bool rollsBack() const { return rollsBack_; }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
   /// Whether the model, or rows of its tables, which `save` does not write, are lost when the daemon ends.
@@ -225,6 +236,7 @@ class ParameterHost final : public Hosting {
   std::string versionsFolder_;
   std::shared_ptr<LockedFolder> lockedVersions_;  // of a store of versions on the disk; null otherwise
   std::shared_ptr<VersionStore> versions_;        // null: not opened, or the configuration has no `publish`
+  std::shared_ptr<RoundQueue> rounds_;            // null: versions are not of the rounds of several daemons
   std::unique_ptr<Publisher> publisher_;          // null: versions are not from training
   std::unique_ptr<PartsIntake> intake_;           // null: they are not from publishers
   std::map<ProcessId, Process> processes_;

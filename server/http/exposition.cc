@@ -137,6 +137,13 @@ void writePublish(MetricWriter& out, const std::optional<PublishStatus>& publish
         [](const PublishStatus& status) { return status.abandoned; });
   write("psd_publish_received_bytes_total", Type::counter, "bytes of parts received from publishers",
         [](const PublishStatus& status) { return status.receivedBytes; });
+  out.begin("psd_upstream_version", Type::gauge,
+            "number of the newest version of the source that this replica copies");
+  if (publish && publish->upstream) out.sample(publish->upstream->newest);
+  out.begin("psd_upstream_age_seconds", Type::gauge,
+            "time since this replica had all versions of its source");
+  if (publish && publish->upstream && publish->upstream->ageSeconds)
+    out.sample(*publish->upstream->ageSeconds);
   write("psd_publish_failing", Type::gauge, "whether the last attempt to publish failed",
         [](const PublishStatus& status) { return status.error.empty() ? 0 : 1; });
   write("psd_publish_duration_seconds", Type::gauge, "duration of the newest publication",

@@ -16,6 +16,7 @@
 #include "server/model/trainers_optimizer.h"
 #include "server/optimizer/optimizer_config.h"
 #include "server/policy/policy_capabilities.h"
+#include "server/store/derived_weights.h"
 
 namespace psd {
 namespace {
@@ -94,8 +95,10 @@ Status ModelHost::load() {
     spdlog::warn("model.file: '{}': {}", config_->model->file, file.describeUnread());
   spec = file.model();
   if (!name.empty()) spec.name = name;
-  PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),
-                                     [&](ParameterStore& store) { return loadParameters(file, store); }));
+  PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec), [&](ParameterStore& store) -> Status {
+                         PSD_RETURN_IF_ERROR(loadParameters(file, store));
+                         return deriveStoreState(store);
+                       }));
   initialized_ = ready_ = true;
   return {};
 }
@@ -151,7 +154,13 @@ kj::Promise<void> ModelHost::beginSaving() {
 
 kj::Promise<void> ModelHost::saveValues() {
   initialized_ = true;
-  return beginSaving().then([this] { ready_ = true; });
+  return background_
+      .run<Status>([this, source = savingSource(model_)] {
+        if (const Status derived = deriveStoreState(*source.store); !derived.ok())
+          spdlog::error("the optimizer's state is not that of the initial values: {}", derived.message());
+        return durability_.begin(source);  // a failure is logged and retried
+      })
+      .then([this](const Status&) { ready_ = true; });
 }
 
 Status ModelHost::mayRestore() const {
@@ -296,13 +305,15 @@ std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, 
                     .started = started,
                     .recorded = config.recorded(),
                     .roundMetrics = RoundMetrics{counters_.roundSeconds, counters_.graceSeconds,
-                                                 counters_.leftOut, counters_.lateCounted}};
-  const auto trained = [](const ParameterBlock* block) { return block->updated(); };
-  if (std::ranges::any_of(scope.shards(), trained) || std::ranges::any_of(scope.rowShards(), trained)) {
+                                                 counters_.leftOut, counters_.lateCounted},
+                    .moments = moments_};
+  // Of all groups: those that count the trainers of different versions would start their rounds with
+  // different trainers, each of which then waits in one group for what another sends after its round in the
+  // other.
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    if (!store.block(i).updated()) continue;
     scope.resumeWithin = std::chrono::milliseconds(config.membership.graceMs);
-    for (const Shard* shard : scope.shards()) {
-      scope.previousTrainers = std::max(scope.previousTrainers, trainersOfNewestVersion(*shard));
-    }
+    scope.previousTrainers = std::max(scope.previousTrainers, trainersOfNewestVersion(store.block(i)));
   }
   return config.groups[group].policy.plan.make(scope);
 }
@@ -318,8 +329,10 @@ bool ModelHost::untrained() const {
 
 Result<std::shared_ptr<ServedModel>> ModelHost::reordered(const DaemonConfig& config, ServedModel& served,
                                                           ModelSpec trainers) const {
-  return build(config, std::move(trainers),
-               [&](ParameterStore& store) { return copyParameters(*served.store, store); });
+  return build(config, std::move(trainers), [&](ParameterStore& store) -> Status {
+    PSD_RETURN_IF_ERROR(copyParameters(*served.store, store));
+    return deriveStoreState(store);
+  });
 }
 
 bool ModelHost::serves(const ModelSpec& model) const {

@@ -35,6 +35,9 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   ModelHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
             Env& env, Durability& durability, DaemonMetrics& counters, std::shared_ptr<ByteBudget> snapshots);
 
+  /// `moments` receives the state after each round of every policy that is made from now on. Call before
+  /// there is a model.
+  void setMoments(std::shared_ptr<RoundMoments> moments) { moments_ = std::move(moments); }
   /// Resumes from a checkpoint. Blocks; called before any trainer joins.
   Status resumeFrom(const Checkpoint& checkpoint);
   /// Creates a standby's copy from the primary's checkpoint, with the primary's shards, to which the
@@ -163,6 +166,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   DaemonMetrics& counters_;
   const std::shared_ptr<StagingPool> staging_;       // shared by all policies
   const std::shared_ptr<SnapshotBudget> snapshots_;  // shared by all policies
+  std::shared_ptr<RoundMoments> moments_;            // null: none
   std::shared_ptr<ServedModel> model_;
   bool initialized_ = false;                       // initialized
   bool ready_ = false;                             // and saved, if durability is configured

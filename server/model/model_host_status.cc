@@ -174,10 +174,11 @@ std::vector<uint32_t> ModelHost::waiters() const {
 
 std::vector<WaitingStatus> ModelHost::waitingStatus() const {
   std::vector<WaitingStatus> out;
-  const auto now = std::chrono::steady_clock::now();
   const Policies policies = model_->policies();
   for (size_t i = 0; i < policies.size(); i++) {
-    for (const Waiting& waiting : policies[i]->waiting()) {
+    const std::vector<Waiting> waits = policies[i]->waiting();
+    const auto now = std::chrono::steady_clock::now();  // not before a wait begins on another thread
+    for (const Waiting& waiting : waits) {
       WaitingStatus& entry = out.emplace_back();
       entry.group = config_->groups[i].name();
       entry.policy = policies[i]->name();

@@ -10,14 +10,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The first key with another value, as "lr: 0.1 there, 0.01 here"; empty: none. `flagsOnly`: numbers may
-/// differ.
+/// differ, unless the weights are a function of them.
 std::string firstDifference(const Optimizer& trainers, const Optimizer& own, bool flagsOnly) {
   const Json theirs = writeOptimizer(trainers), ours = writeOptimizer(own);
   for (const auto& [key, value] : theirs.items()) {
     if (key == "schedule") continue;
     const auto mine = ours.find(key);
     if (mine == ours.end()) continue;
-    if (flagsOnly && !value.is_boolean() && key != "type") continue;
+    if (flagsOnly && !own.derivesWeights() && !value.is_boolean() && key != "type") continue;
     if (*mine != value) return fmt::format("{} {} there, {} here", key, value.dump(), mine->dump());
   }
   return "";

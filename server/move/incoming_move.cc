@@ -26,6 +26,7 @@ Status IncomingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kArrivingName));
   if (!mark) return {};
   serving_.changeIncoming([&](auto& state) { state.found(mark->move, mark->lead); });
+  versions_.found(mark->move);
   spdlog::warn(
       "the folder's model arrived by a move that is not known to be committed: joins are rejected until the "
       "source's lead, a trainer or psd move confirms it");
@@ -42,7 +43,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
     return {ErrorCode::notReady, "the model here is not from this move"};
   }
   PSD_RETURN_IF_ERROR(serving_.mayArrive());
-  if (config_.isStore()) return storeHasNoModel();
+  if (config_.servesOnlyVersions()) return storeHasNoModel();
   if (config_.model) return refused("`model` is set in this daemon's configuration: start it without");
   const bool occupied = host_.hasModel() || !coordinator_.ranks().empty();
   PSD_RETURN_IF_ERROR(serving_.changeIncoming([&](auto& state) { return state.begin(move, occupied); }));
@@ -67,12 +68,13 @@ std::vector<std::string> IncomingMove::cameFrom() const {
 
 uint64_t IncomingMove::held() const {
   const auto files = held_.lock();
-  return files ? files->held() : 0;
+  return (files ? files->held() : 0) + versions_.held();
 }
 
 Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole) {
   PSD_RETURN_IF_ERROR(serving_.changeIncoming([&](auto& state) { return state.propose(move, terms.lead); }));
   PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
+  if (terms.versions) PSD_RETURN_IF_ERROR(versions_.begin(move));
   serving_.changeIncoming([](auto& state) { state.accept(); });
   worldSize_ = terms.worldSize;
   return {};
@@ -115,16 +117,41 @@ Status IncomingMove::checkRanks(const MovedTrainers& trainers) const {
   return {ErrorCode::invalidArgument, fmt::format("limits.connections allows {} ranks", most)};
 }
 
-kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers) {
+Status IncomingMove::versionImage(uint64_t move, std::span<const std::byte> bytes) {
+  PSD_RETURN_IF_ERROR(serving_.incoming().checkReceiving(move));
+  if (versions_.move() != move) return {ErrorCode::notReady, "no published versions arrive with this move"};
+  return versions_.image(bytes);
+}
+
+kj::Promise<Status> IncomingMove::versionDone(uint64_t move, uint64_t oldest) {
+  if (Status receives = versionImage(move, {}); !receives.ok()) return receives;
+  return versions_.imageDone(oldest);
+}
+
+Status IncomingMove::checkVersions(uint64_t move, const std::optional<VersionsContinuation>& versions) const {
+  if (versions.has_value() == (versions_.move() == move)) return {};
+  return {ErrorCode::invalidArgument, "the published versions that were announced have not arrived"};
+}
+
+kj::Promise<Status> IncomingMove::settleVersions() {
+  if (!continuation_) return Status();
+  return versions_.settle(*std::exchange(continuation_, {}));
+}
+
+kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers,
+                                                   std::optional<VersionsContinuation> versions) {
   using Outcome = Result<uint64_t>;
   if (Status under = serving_.incoming().checkReceiving(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
   if (!all) return Outcome(ErrorCode::notReady, "not all parts of the model have arrived");
-  if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
+  Status fits = checkRanks(trainers);
+  if (fits.ok()) fits = checkVersions(move, versions);
+  if (!fits.ok()) return Outcome(fits.error());
   if (Status may = serving_.changeIncoming([&](auto& state) { return state.place(move); }); !may.ok()) {
     return Outcome(may.error());
   }
   trainers_ = std::move(trainers);
+  continuation_ = std::move(versions);
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
       .then([this, move](Result<ParameterHost::Arrived> arrived) -> kj::Promise<Status> {
         if (!arrived.ok()) return arrived.status();
@@ -149,7 +176,7 @@ Result<uint64_t> IncomingMove::placed() {
 }
 
 kj::Promise<Status> IncomingMove::clean() {
-  return background_.tryRun<Status>([this]() -> Status {
+  const auto removeFiles = [this]() -> Status {
     host_.stopSaving();
     const DurabilityConfig& durability = config_.durability;
     if (!durability.enabled()) return {};
@@ -157,6 +184,10 @@ kj::Promise<Status> IncomingMove::clean() {
     PSD_RETURN_IF_ERROR(removeCheckpoints(env_, durability.path));
     PSD_RETURN_IF_ERROR(removeDeparted(env_, durability.path));
     return removeMoveMark(env_, durability.path, kArrivingName);
+  };
+  return versions_.cancel().then([this, removeFiles](Status cancelled) -> kj::Promise<Status> {
+    if (!cancelled.ok()) return cancelled;
+    return background_.tryRun<Status>(removeFiles);
   });
 }
 
@@ -204,7 +235,10 @@ kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arr
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
     serving_.changeIncoming([](auto& state) { state.read(); });
-    return host_.installModel(std::move(*kept), trainers_->departed);
+    return settleVersions().then([this, kept](Status settled) -> kj::Promise<Status> {
+      if (!settled.ok()) return settled;
+      return host_.installModel(std::move(*kept), trainers_->departed);
+    });
   });
 }
 
@@ -239,6 +273,11 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
 
 void IncomingMove::open() {
   dropReceived();  // of another move that was in progress
+  if (versions_.move() == serving_.incoming().committedMove()) {
+    versions_.show();
+  } else {
+    static_cast<void>(versions_.cancel());
+  }
   beats_.end();
   if (trainers_) {
     PriorRun prior{.hasValues = true, .continuesRun = true, .ranks = trainers_->ranks, .departed = {}};
@@ -253,7 +292,7 @@ kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
   using GiveUp = IncomingMoveState::GiveUp;
   const auto next = serving_.changeIncoming([move](auto& state) { return state.giveUp(move); });
   if (!next.ok()) return next.status();
-  if (*next == GiveUp::drop) dropReceived();
+  if (*next == GiveUp::drop) dropReceived(move);
   return *next == GiveUp::forget ? forget() : kj::Promise<Status>(Status());
 }
 
@@ -261,7 +300,12 @@ void IncomingMove::abandon(uint64_t move) {
   using Abandon = IncomingMoveState::Abandon;
   const Abandon next = serving_.changeIncoming([move](auto& state) { return state.abandon(move); });
   if (next == Abandon::ask) askLead();
-  if (next == Abandon::drop) dropReceived();
+  if (next == Abandon::drop) dropReceived(move);
+}
+
+void IncomingMove::dropReceived(uint64_t move) {
+  dropReceived();
+  if (versions_.move() == move) static_cast<void>(versions_.cancel());
 }
 
 void IncomingMove::dropReceived() {

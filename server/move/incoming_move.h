@@ -15,6 +15,7 @@
 #include "server/hosting/daemon.h"
 #include "server/hosting/parameter_host.h"
 #include "server/loop/background.h"
+#include "server/move/arriving_versions.h"
 #include "server/move/command_heartbeats.h"
 #include "server/move/move_mark.h"
 #include "server/move/move_terms.h"
@@ -49,7 +50,8 @@ class IncomingMove final {
         config_(config),
         daemon_(daemon),
         beats_(timer),
-        poll_(daemon, timer) {}
+        poll_(daemon, timer),
+        versions_(host) {}
 
   /// Checks whether the folder's state belongs to a move that is not known to be committed; if so, the state
   /// is not used until that is known. Blocks; call at the start.
@@ -65,8 +67,14 @@ class IncomingMove final {
   /// Receives a chunk of one source's part, and the end of that part.
   Status image(uint64_t move, uint32_t part, const ImagePart& piece);
   Status imageDone(uint64_t move, uint32_t part, const std::string& path);
+  /// Receives a chunk of the file of a published version, and the end of that file; see
+  /// ArrivingVersions.
+  Status versionImage(uint64_t move, std::span<const std::byte> bytes);
+  kj::Promise<Status> versionDone(uint64_t move, uint64_t oldest);
   /// Builds this daemon's partition and, with durability, saves it. Resolves with its number of rows.
-  kj::Promise<Result<uint64_t>> settle(uint64_t move, MovedTrainers trainers);
+  /// `versions`: how those of versionDone() continue; nullopt: none move along.
+  kj::Promise<Result<uint64_t>> settle(uint64_t move, MovedTrainers trainers,
+                                       std::optional<VersionsContinuation> versions = {});
   /// Commits the move: trainers may join. No effect if it is committed already.
   kj::Promise<Status> commit(uint64_t move);
   /// The operator's command knows that the move will never be committed: discards it.
@@ -85,6 +93,11 @@ class IncomingMove final {
   kj::Promise<Status> forget();
   kj::Promise<Status> removeModel();
   void dropReceived();
+  /// Also its published versions.
+  void dropReceived(uint64_t move);
+  Status checkVersions(uint64_t move, const std::optional<VersionsContinuation>& versions) const;
+  /// The versions that arrived survive a restart from now on.
+  kj::Promise<Status> settleVersions();
   /// Removes from the folder what the move has written.
   kj::Promise<Status> clean();
   /// Asks the lead of the model in place for the outcome of its move.
@@ -105,6 +118,8 @@ class IncomingMove final {
   std::weak_ptr<MemoryFiles> held_;        // files_, also while a partition is built from them
   std::vector<std::string> paths_;         // by part; empty: not received
   std::optional<MovedTrainers> trainers_;  // nothing: the coordinator has them from the folder
+  ArrivingVersions versions_;
+  std::optional<VersionsContinuation> continuation_;  // of versions_
   kj::Maybe<kj::ForkedPromise<Status>> committing_;
   kj::Promise<void> forgetting_ = kj::READY_NOW;  // resets committing_ when it is done
   Background background_;

@@ -36,6 +36,7 @@ Status OutgoingMove::look() {
   PSD_ASSIGN_OR_RETURN(auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
   serving_.changeOutgoing([&](auto& state) { state.adopt({mark->move, std::move(mark->to)}); });
+  refuseVersions();
   spdlog::warn("{}, as '{}/{}' says; {}", serving_.movedError().message, durability.path, kMovedName,
                remedy());
   return {};
@@ -45,6 +46,7 @@ void OutgoingMove::adopt(RecordedMove move) {
   serving_.changeOutgoing([&](auto& state) { state.adopt(std::move(move)); });
   resolveWaiters(serving_.outgoing().move());
   logUnmarked(writeMark(serving_.outgoing().move()).status);
+  refuseVersions();
   const std::string line = serving_.movedError().message;
   spdlog::warn("{}, as the cluster document says; {}", line, remedy());
   coordinator_.events().add("moving", line);
@@ -87,13 +89,9 @@ std::optional<Error> OutgoingMove::refusal() const {
 
 Status OutgoingMove::mayBegin() const {
   PSD_RETURN_IF_ERROR(serving_.mayMove());
-  if (config_.isStore()) return storeHasNoModel();
+  if (config_.servesOnlyVersions()) return storeHasNoModel();
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
-  if (host_.publisher()) {
-    return {ErrorCode::invalidArgument,
-            "the published versions of this daemon cannot move with the model: remove `publish` from its "
-            "configuration and restart it"};
-  }
+  if (host_.rollsBack()) return {ErrorCode::notReady, "a rollback is in progress; try again"};
   if (const std::set<Rank> awaited = coordinator_.awaited(); !awaited.empty()) {
     // They could not quiesce, nor could trainers that wait for this daemon.
     return {ErrorCode::notReady,
@@ -109,10 +107,16 @@ Result<MoveTerms> OutgoingMove::terms() const {
 }
 
 MoveTerms OutgoingMove::ownTerms() const {
-  return {moveRules(host_.config().groups),
-          coordinator_.worldSize(),
-          coordinator_.askedCodecs(),
-          {coordinator_.daemonId(), daemon_.reachableAt()}};
+  const DaemonConfig& config = host_.config();
+  const bool publishes = host_.publisher() != nullptr;
+  MoveTerms terms{moveRules(config.groups, publishes ? &*config.publish : nullptr),
+                  coordinator_.worldSize(),
+                  coordinator_.askedCodecs(),
+                  {coordinator_.daemonId(), daemon_.reachableAt()}};
+  if (!publishes) return terms;
+  terms.versions = VersionTerms{.durable = config.durability.enabled()};
+  for (const VersionInfo& version : host_.versions()->versions()) terms.versions->bytes += version.bytes;
+  return terms;
 }
 
 Status OutgoingMove::begin(uint64_t move, DaemonAddresses to, std::chrono::milliseconds most,
@@ -127,6 +131,9 @@ Status OutgoingMove::begin(uint64_t move, DaemonAddresses to, std::chrono::milli
   spdlog::info("{}", line);
   coordinator_.events().add("moving", line);
   coordinator_.startMove({move, daemons});
+  // Several daemons publish the last rounds of the trainers, see closeGates().
+  versionsHeld_ =
+      (config_.daemons.several() ? kj::Promise<void>(kj::READY_NOW) : host_.holdVersions()).fork();
   deadline_ = timer_.afterDelay(most.count() * kj::MILLISECONDS)
                   .then([this, move, most] { abandon(move, "it took longer than " + durationText(most)); })
                   .eagerlyEvaluate(nullptr);
@@ -149,19 +156,26 @@ kj::Promise<Result<QuiescedModel>> OutgoingMove::whenQuiesced(uint64_t move) {
         if (!aside.ok()) return aside;
         if (move != serving_.outgoing().move().move)
           return Status(ErrorCode::notReady, "the move was aborted");
-        closed_ = true;
-        return daemon_.closeGates().then([](bool closed) {
-          return closed
-                     ? Status()
-                     : Status(ErrorCode::notReady, "pushes in flight did not finish within limits.drain_ms");
-        });
+        return closeGates();
       })
       .then([this, move](const Status& status) -> Outcome {
         if (!serving_.outgoing().underWay()) openGates();  // it was aborted while they closed
         if (!status.ok()) return status.error();
         PSD_RETURN_IF_ERROR(serving_.changeOutgoing([move](auto& state) { return state.quiesce(move); }));
-        return QuiescedModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
+        QuiescedModel quiesced{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
+        if (host_.publisher()) quiesced.versions = continuation();
+        return quiesced;
       });
+}
+
+VersionsContinuation OutgoingMove::continuation() const {
+  VersionsContinuation versions = host_.versions()->continuation();
+  const ParameterStore& store = *host_.models().model()->store;
+  versions.rounds = UINT64_MAX;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    versions.rounds = std::min(versions.rounds, store.shard(i).version().value);
+  }
+  return versions;
 }
 
 Status OutgoingMove::checkStill(uint64_t move) const {
@@ -266,14 +280,39 @@ Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
   return writing.status;
 }
 
+kj::Promise<Status> OutgoingMove::closeGates() {
+  closed_ = true;
+  return daemon_.closeGates().then([this](bool closed) -> kj::Promise<Status> {
+    if (!closed) return Status(ErrorCode::notReady, "pushes in flight did not finish within limits.drain_ms");
+    const Status aborted(ErrorCode::notReady, "the move was aborted");
+    if (!closed_) return aborted;
+    auto held = config_.daemons.several() ? host_.holdVersions() : versionsHeld_.addBranch();
+    return held.then([this, aborted]() -> Status {
+      if (!closed_) return aborted;
+      host_.freezeVersions({ErrorCode::standby, "the model is about to move to other daemons; try again"});
+      return {};
+    });
+  });
+}
+
 void OutgoingMove::openGates() {
   if (std::exchange(closed_, false) && !coordinator_.end().restarting()) daemon_.openGates();
+}
+
+void OutgoingMove::refuseVersions() {
+  if (!host_.versions()) return;
+  host_.versions()->leave(serving_.movedError());
+  host_.versions()->end(serving_.movedError());
 }
 
 void OutgoingMove::leave() {
   beats_.end();
   deadline_ = nullptr;
   const RecordedMove& moved = serving_.outgoing().move();
+  // Not `standby`: calls that wait end with the daemon, when readers know where the model is.
+  if (host_.versions()) {
+    host_.versions()->leave({ErrorCode::shuttingDown, serving_.movedError().message});
+  }
   resolveWaiters(moved);
   coordinator_.endMove(moved.to);
   if (!coordinator_.end().requested()) coordinator_.requestStop(serving_.movedError().message);
@@ -292,6 +331,7 @@ void OutgoingMove::abandon(uint64_t move, const std::string& why) {
   beats_.end();
   coordinator_.endMove({});
   openGates();
+  host_.releaseVersions();
   if (serving_.outgoing().asks() == move) askLead(move, to);
 }
 

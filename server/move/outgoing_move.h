@@ -33,6 +33,7 @@ struct MoveStart {
 struct QuiescedModel {
   MovedTrainers trainers;
   MoveTerms terms;
+  std::optional<VersionsContinuation> versions = {};  ///< nullopt: none are published
 };
 
 /// The source side of a move: quiesces the trainers, sends this daemon's part, and commits. Before the
@@ -79,6 +80,10 @@ class OutgoingMove final {
   void onHeartbeat(uint64_t move);
   /// Resolves when all trainers are quiesced and the model no longer changes.
   kj::Promise<Result<QuiescedModel>> whenQuiesced(uint64_t move);
+  /// Writes a published version, see VersionStore::giveTo(); also while no move is in progress.
+  kj::Promise<Result<VersionStore::Given>> giveVersion(uint64_t after, std::shared_ptr<ImageStream> to) {
+    return host_.giveVersionTo(std::move(to), after);
+  }
   /// Writes a checkpoint of the shards that the range needs, and of all rows; resolves with its path.
   kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
   /// The targets have everything: commits the move. The daemon exits.
@@ -105,8 +110,14 @@ class OutgoingMove final {
   /// Why no move can begin.
   Status mayBegin() const;
   MoveTerms ownTerms() const;
+  /// Holds back updates, and freezes the versions. Resolves with why that failed.
+  kj::Promise<Status> closeGates();
   void openGates();
+  /// How the versions continue elsewhere, once they are frozen.
+  VersionsContinuation continuation() const;
   void leave();
+  /// The model has moved away: readers of versions learn it.
+  void refuseVersions();
   void resolveWaiters(const RecordedMove& moved);
   /// Asks the move's lead for the outcome of a move that was aborted here.
   void askLead(uint64_t move, const DaemonAddresses& to);
@@ -120,7 +131,8 @@ class OutgoingMove final {
   const DaemonConfig& config_;
   Daemon& daemon_;
   kj::Timer& timer_;
-  bool closed_ = false;  // this object has closed the gates
+  bool closed_ = false;                             // this object has closed the gates
+  kj::ForkedPromise<void> versionsHeld_ = nullptr;  // see ParameterHost::holdVersions()
   kj::Promise<void> deadline_ = nullptr;
   CommandHeartbeats beats_;
   OutcomePoll poll_;

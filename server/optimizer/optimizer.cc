@@ -46,7 +46,7 @@ struct HyperparameterLister {
 
 std::vector<HyperparameterLister::Entry> listHyperparameters(const Optimizer& optimizer) {
   HyperparameterLister lister;
-  lister.number({"lr", ""}, optimizer.fullLearningRate, kLearningRateRange);
+  lister.number({"lr", ""}, optimizer.fullLearningRate, optimizer.learningRates());
   std::visit([&](auto chosen) { chosen.visitOptions(lister); }, optimizer.algorithm);
   return std::move(lister.entries);
 }
@@ -106,6 +106,28 @@ bool Optimizer::rowsOnly() const {
   return std::visit([]<class Algorithm>(const Algorithm&) { return kRowsOnly<Algorithm>; }, algorithm);
 }
 
+bool Optimizer::derivesWeights() const {
+  return std::visit([]<class Algorithm>(const Algorithm&) { return kDerivesWeights<Algorithm>; }, algorithm);
+}
+
+std::string_view Optimizer::forTensors() const {
+  return std::visit(
+      []<class Algorithm>(const Algorithm&) -> std::string_view {
+        if constexpr (kRowsOnly<Algorithm>) return Algorithm::kForTensors;
+        return Algorithm::kName;
+      },
+      algorithm);
+}
+
+OptionRange Optimizer::learningRates() const {
+  return std::visit(
+      []<class Algorithm>(const Algorithm&) {
+        if constexpr (kDerivesWeights<Algorithm>) return Algorithm::kLearningRates;
+        return kLearningRateRange;
+      },
+      algorithm);
+}
+
 std::string Optimizer::describe() const {
   std::string text = std::string(name()) + " lr=" + numberText(fullLearningRate);
   std::visit(
@@ -141,6 +163,13 @@ Status Optimizer::checkHyperparameters(std::span<const double> values) const {
                                             std::to_string(entries.size()) + " of " + std::string(name())};
   }
   for (size_t i = 0; i < values.size(); i++) PSD_RETURN_IF_ERROR(checkValue(entries[i], values[i]));
+  for (size_t i = 0; derivesWeights() && i < values.size(); i++) {
+    if (values[i] == entries[i].value) continue;
+    return {ErrorCode::invalidArgument,
+            "a push's " + entries[i].name + " must be " + numberText(entries[i].value) +
+                ", that of the model's " + std::string(name()) +
+                ", whose weights are a function of its state and its numbers, not " + numberText(values[i])};
+  }
   return std::visit(
       [&](const auto& chosen) -> Status {
         const auto changed = withOptions(chosen, values.subspan(1));

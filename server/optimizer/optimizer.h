@@ -37,6 +37,12 @@ struct Optimizer {
   bool tensorsOnly() const;
   /// Whether the optimizer supports embedding tables only. Such an optimizer is never used for tensors.
   bool rowsOnly() const;
+  /// Whether the weights are a function of the state. Then the learning rate never changes.
+  bool derivesWeights() const;
+  /// For an optimizer with rowsOnly(): the name of one for tensors.
+  std::string_view forTensors() const;
+  /// The valid learning rates, before the schedule.
+  OptionRange learningRates() const;
   /// Human-readable: "sgd lr=0.03 momentum=0.9"; omits options with default values.
   std::string describe() const;
   /// Names of a push's hyperparameters, in order: "lr", then those of the number options, such as "betas[0]".

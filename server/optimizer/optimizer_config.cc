@@ -13,6 +13,10 @@ constexpr uint64_t kUpdatesMax = uint64_t{1} << 53;  // exact in JSON numbers an
 constexpr size_t kTextMax = 4096;
 constexpr NumberRange kRateRange{kLearningRateRange.min, kLearningRateRange.max};
 
+NumberRange numberRange(OptionRange range) {
+  return {.min = range.min, .max = range.max, .maxExclusive = range.maxExclusive};
+}
+
 /// Sets each option of an optimizer from the configuration; absent options keep their values.
 struct OptionFiller {
   ConfigReader& in;
@@ -25,10 +29,6 @@ struct OptionFiller {
   void flag(OptionKey key, bool& value) { in.boolean({key.name, key.text}, value); }
   void numbers(OptionKey key, std::array<double, 2>& values, OptionRange range) {
     in.numbers({key.name, key.text}, values, numberRange(range));
-  }
-
-  static NumberRange numberRange(OptionRange range) {
-    return {.min = range.min, .max = range.max, .maxExclusive = range.maxExclusive};
   }
 };
 
@@ -121,7 +121,8 @@ Schedule readSchedule(ConfigReader in, double lr) {
 }
 
 void readOptions(ConfigReader& in, Optimizer& optimizer) {
-  in.number({"lr", "Learning rate."}, optimizer.fullLearningRate, kRateRange);
+  in.number({"lr", optimizer.derivesWeights() ? "Learning rate, which never changes." : "Learning rate."},
+            optimizer.fullLearningRate, numberRange(optimizer.learningRates()));
   std::visit(
       [&in](auto& chosen) {
         OptionFiller filler{in};
@@ -131,6 +132,10 @@ void readOptions(ConfigReader& in, Optimizer& optimizer) {
         }
       },
       optimizer.algorithm);
+  if (optimizer.derivesWeights()) {
+    return in.refuse("schedule", "cannot be combined with " + std::string(optimizer.name()) +
+                                     ", whose state holds for one learning rate");
+  }
   optimizer.schedule = readSchedule(in.object({"schedule", "Learning rate over the updates of a shard."}),
                                     optimizer.fullLearningRate);
 }
@@ -147,7 +152,7 @@ Optimizer readOptimizer(ConfigReader in, OptimizerUse use) {
                   });
   if (use == OptimizerUse::tensors && optimizer.rowsOnly()) {
     in.fail("type", "'" + std::string(optimizer.name()) + "' supports embedding tables only, not tensors; " +
-                        std::string(Adagrad::kName) + " supports both");
+                        std::string(optimizer.forTensors()) + " supports both");
     optimizer.algorithm = Sgd{};
   }
   return optimizer;
@@ -176,7 +181,7 @@ nlohmann::ordered_json writeOptimizer(const Optimizer& optimizer) {
         chosen.visitOptions(writer);
       },
       optimizer.algorithm);
-  out["schedule"] = writeSchedule(optimizer.schedule);
+  if (!optimizer.derivesWeights()) out["schedule"] = writeSchedule(optimizer.schedule);
   return out;
 }
 

@@ -7,6 +7,9 @@
 #include "server/optimizer/adam.h"
 #include "server/optimizer/adamw.h"
 #include "server/optimizer/delayed_nesterov.h"
+#include "server/optimizer/ftrl.h"
+#include "server/optimizer/group_ftrl.h"
+#include "server/optimizer/lion.h"
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/rowwise_adagrad.h"
 #include "server/optimizer/sgd.h"
@@ -22,10 +25,16 @@ namespace psd {
 /// `operator()(float& w, float g, float* slots)`. An optimizer that must not miss updates, as table rows do
 /// when a gradient does not touch them, has kTensorsOnly.
 ///
-/// An optimizer for embedding tables only has visitRowStep in place of visitStep. Its functor is trivially
-/// copyable and has kRowSlots, which is 1, `gradient(float w, float g)`, the gradient of a value including
-/// weight decay, and `factor(float meanSquare, float& slot)`, the step size: each value decreases by factor ·
-/// gradient. meanSquare is the mean of the squared gradients of the row.
+/// An optimizer for embedding tables only has visitRowStep in place of visitStep, and kForTensors, the name
+/// of one to use for tensors. Its functor is trivially copyable and has kRowSlots, which is 1,
+/// `gradient(float w, float g)`, the gradient of a value including weight decay, and
+/// `factor(float meanSquare, float& slot)`, the step size: each value decreases by factor · gradient.
+/// meanSquare is the mean of the squared gradients of the row.
+///
+/// An optimizer whose weights are a function of its slots has kDerivesWeights and kLearningRates, the range
+/// of the rate, which never changes. Zero is the weight of its initial slots. Its functor has kRaces, equal
+/// to UpdateScalars::races, and the function, weight(); see FtrlStep and GroupFtrlStep. A step does not use
+/// the weight that it replaces, and with kRaces the loops repeat weight() until it agrees with the slots.
 using AnyOptimizer = std::variant<  //
     Sgd,                            //
     Adagrad,                        //
@@ -34,7 +43,10 @@ using AnyOptimizer = std::variant<  //
     Adam,                           //
     AdamW,                          //
     DelayedNesterov,                //
-    RowwiseAdagrad>;
+    RowwiseAdagrad,                 //
+    Ftrl,                           //
+    GroupFtrl,                      //
+    Lion>;
 
 /// Whether an optimizer supports tensors only.
 template <class Algorithm>
@@ -47,5 +59,24 @@ template <class Algorithm>
 inline constexpr bool kRowsOnly = requires {
   typename Algorithm::RowStep;
 };
+
+/// Whether the weights are a function of the optimizer's slots.
+template <class Algorithm>
+inline constexpr bool kDerivesWeights = requires {
+  Algorithm::kDerivesWeights;
+};
+
+/// Whether a step functor computes weights from slots alone.
+template <class Step>
+inline constexpr bool kDerivingStep = requires {
+  Step::kRaces;
+};
+
+/// Whether a loop of this step functor must repeat weight(), because others may change the same slots.
+template <class Step>
+constexpr bool settles() {
+  if constexpr (kDerivingStep<Step>) return Step::kRaces;
+  return false;
+}
 
 }  // namespace psd

@@ -71,6 +71,7 @@ struct UpdateScalars {
   /// Values of the optimizer's number options, in the order of visitOptions(), in place of its own; empty:
   /// its own. Set by forSet().
   std::span<const double> options = {};
+  bool races = false;  ///< other steps may change the same elements meanwhile
 
   /// The scalars for a run of `pushed`, which keeps `options` valid.
   UpdateScalars forSet(uint32_t set) const {

@@ -13,6 +13,7 @@ struct RowwiseAdagrad {
   static constexpr std::string_view kName = "rowwise_adagrad";
   static constexpr std::string_view kSummary =
       "Adagrad with one value of state per row, for groups of embedding tables only.";
+  static constexpr std::string_view kForTensors = "adagrad";
   static constexpr double kLearningRate = 1e-2;
 
   double weightDecay = 0;

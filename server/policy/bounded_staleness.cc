@@ -20,6 +20,7 @@ PolicyPlan BoundedStaleness::read(ConfigReader in) {
                 return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
               },
           .changesGradients = modifiers.changesGradients(),
+          .changesRates = modifiers.changesRates(),
           .tablesUnsupported = modifiers.tablesUnsupported(),
           .needsWholeGradient = modifiers.needsWholeGradient()};
 }

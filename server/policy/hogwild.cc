@@ -18,7 +18,7 @@ PolicyPlan Hogwild::read(ConfigReader in) {
             if (scope.recorded) return std::make_unique<RecordedHogwild>(scope, modifiers);
             return std::make_unique<Hogwild>(modifiers, scope.staging);
           },
-          modifiers.changesGradients()};
+          modifiers.changesGradients(), modifiers.changesRates()};
 }
 
 Hogwild::Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging)
@@ -87,7 +87,9 @@ kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& pu
 RowChange Hogwild::rowChange() const { return {.scale = change_.scale, .limit = change_.limit}; }
 
 UpdateScalars Hogwild::scalarsOf(const ParameterBlock& block, const ShardPush& push) const {
-  return block.scalars(push.number, staleness_.factor(push.staleness), push.hyperparameters);
+  UpdateScalars scalars = block.scalars(push.number, staleness_.factor(push.staleness), push.hyperparameters);
+  scalars.races = true;
+  return scalars;
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::createAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,

@@ -11,6 +11,7 @@ PolicyPlan Locked::read(ConfigReader in) {
   return {
       .make = [modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
       .changesGradients = modifiers.changesGradients(),
+      .changesRates = modifiers.changesRates(),
       .tablesUnsupported = modifiers.tablesUnsupported(),
       .needsWholeGradient = modifiers.needsWholeGradient()};
 }

@@ -47,6 +47,7 @@ struct Modifiers {
   DelayCompensation delay;
   Clip clip;
 
+  bool changesRates() const { return staleness.rate != StalenessRule::Rate::none; }
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
   /// Why the modifiers do not support embedding tables; empty: they do.
   std::string tablesUnsupported() const {

@@ -71,6 +71,8 @@ struct PolicyPlan {
   PolicyFactory make;
   /// The optimizer receives other gradients than trainers push, so that a log of pushes cannot be replayed.
   bool changesGradients = false;
+  /// The learning rate of an update depends on its staleness.
+  bool changesRates = false;
   std::optional<LocalPlan> local = {};
   RoundPlan rounds = {};
   /// How trainers average gradients among themselves; unset if the policy does not have them do so.

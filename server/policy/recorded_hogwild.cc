@@ -52,8 +52,9 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane
   }
   auto lacking = shard.lacking(whole.source);
   if (lacking.empty()) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), staleness});
-  const UpdateScalars update =
+  UpdateScalars update =
       shard.scalars(shard.version().value + 1, staleness_.factor(staleness), whole.source.hyperparameters);
+  update.races = true;
   return applyTo(shard, lane, whole.gradient, {}, update, std::move(lacking))
       .then([&shard, whole = std::move(whole), update,
              space = std::move(space)](Status status) mutable -> Result<PushAnswer> {

@@ -16,6 +16,7 @@ struct RoundPart {
   TrainerRef trainer;
   uint32_t samples = 0;
   uint32_t localSteps = 0;  ///< local steps taken; 0: it is the gradient of a single step
+  uint64_t leadRound = 0;   ///< RoundMoment::number that the trainer gives the round; 0: none
   SharedAverage shares;     ///< other trainers whose gradients are in the average
   Step step;
   std::optional<uint64_t> round;  ///< the round it was computed for; nullopt: before round 0

@@ -98,6 +98,8 @@ Sync::Sync(const PolicyScope& scope, RoundOptions options)
       snapshots_(scope.snapshots),
       updater_(scope, options_),
       metrics_(scope.roundMetrics),
+      moments_(scope.moments),
+      group_(scope.group),
       resumes_(scope.resumeWithin.has_value()),
       followsPolicy_(scope.started),
       rounds_(options_.rules) {
@@ -137,6 +139,7 @@ kj::Promise<void> Sync::tick(TimePoint time) {
     const std::lock_guard lock(mutex_);
     if (auto end = rounds_.tick(time)) ended = take(std::move(*end));
   }
+  if (moments_) moments_->expire(time);
   return finish(std::move(ended));
 }
 
@@ -293,6 +296,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution->trainer = push.trainer;
     contribution->samples = push.samples;
     contribution->localSteps = push.localSteps;
+    contribution->leadRound = push.leadRound;
     contribution->shares = push.shares;
     contribution->step = push.step;
     contribution->round = round;
@@ -414,11 +418,23 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
     return kj::READY_NOW;
   }
   auto round = std::make_shared<const Ended>(*std::move(ended));
-  return applying_.acquire()
-      .then([this, round](ShardLock::Guard guard) {
-        return applyRound(round).then([guard = kj::mv(guard)](Result<uint64_t> logged) { return logged; });
-      })
-      .then([this, round](Result<uint64_t> logged) { answer(*round, logged); });
+  return applying_.acquire().then([this, round](ShardLock::Guard guard) {
+    return applyRound(round).then([this, round, guard = kj::mv(guard)](Result<uint64_t> logged) mutable {
+      answer(*round, logged);
+      if (!moments_ || !logged.ok()) return;
+      if (const auto moment = momentOf(*round)) return moments_->applied(group_, *moment, kj::mv(guard));
+      moments_->unnamed(group_);
+    });
+  });
+}
+
+std::optional<RoundMoment> Sync::momentOf(const Ended& ended) {
+  const auto first =
+      std::ranges::find_if(ended.contributions, [](const auto& each) { return each->late == 0; });
+  if (first == ended.contributions.end() || (*first)->leadRound == 0) return {};
+  const TrainerRef& trainer = (*first)->trainer;
+  return RoundMoment{(*first)->leadRound,
+                     momentIdOf(trainer.rank.value, trainer.incarnation, (*first)->step.value)};
 }
 
 kj::Promise<Result<uint64_t>> Sync::applyRound(const std::shared_ptr<const Ended>& round) {

@@ -9,6 +9,7 @@
 
 #include "server/policy/policy_capabilities.h"
 #include "server/policy/policy_config.h"
+#include "server/policy/round_moments.h"
 #include "server/policy/round_options.h"
 #include "server/policy/round_updater.h"
 #include "server/policy/round_waits.h"
@@ -30,7 +31,7 @@ class Sync final : public UpdatePolicy, public RowPolicy, public RoundPolicy, pu
 
   std::string_view name() const override { return options_.name; }
   Properties properties() const override {
-    return {.ticks = options_.rules.timeout || options_.rules.grace || resumes_};
+    return {.ticks = options_.rules.timeout || options_.rules.grace || resumes_ || moments_};
   }
   RowPolicy* rows() override { return this; }
   RoundPolicy* rounds() override { return this; }
@@ -112,16 +113,20 @@ class Sync final : public UpdatePolicy, public RowPolicy, public RoundPolicy, pu
   kj::Promise<Result<uint64_t>> applyRound(const std::shared_ptr<const Ended>& round);
   /// Answers the contributors of a round: applied, with the LSN, or the error.
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
+  /// What all daemons call the state after an applied round; nullopt: its trainers do not say.
+  static std::optional<RoundMoment> momentOf(const Ended& ended);
 
   const RoundOptions options_;
   const std::shared_ptr<StagingPool> staging_;
   const std::shared_ptr<SnapshotBudget> snapshots_;
-  RoundUpdater updater_;                 ///< used with applying_ held
-  std::optional<RoundMetrics> metrics_;  ///< nullopt: not recorded
-  const bool resumes_;                   ///< the run resumes from a previous daemon
-  const bool followsPolicy_;             ///< gradients computed under the previous policy count for round 0
-  ShardLock applying_;                   ///< rounds are applied one at a time
-  RoundWaits waits_;                     ///< parked roundDue() calls
+  RoundUpdater updater_;                         ///< used with applying_ held
+  std::optional<RoundMetrics> metrics_;          ///< nullopt: not recorded
+  const std::shared_ptr<RoundMoments> moments_;  ///< null: the state after rounds is not copied
+  const uint32_t group_;
+  const bool resumes_;        ///< the run resumes from a previous daemon
+  const bool followsPolicy_;  ///< gradients computed under the previous policy count for round 0
+  ShardLock applying_;        ///< rounds are applied one at a time
+  RoundWaits waits_;          ///< parked roundDue() calls
 
   mutable std::mutex mutex_;  // guards the members below; held briefly, never while waiting
   /// By block: its version when round 0 opened, minus the number of rounds that it failed to apply.

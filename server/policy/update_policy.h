@@ -22,6 +22,7 @@
 namespace psd {
 
 class AveragingPolicy;
+class RoundMoments;
 class RoundNotices;
 class RoundPolicy;
 class RowPolicy;
@@ -38,10 +39,12 @@ struct PolicyScope {
   /// The run resumes from a previous daemon, whose trainers are waited for at most this long. nullopt: the
   /// run starts with this daemon.
   std::optional<std::chrono::milliseconds> resumeWithin = {};
-  uint32_t previousTrainers = 0;  ///< with resumeWithin: number of contributors to the newest version
-  bool recorded = false;          ///< updates go to a log, on local disk or at another daemon
+  uint32_t previousTrainers =
+      0;                  ///< with resumeWithin: the most that contributed to the newest version of any block
+  bool recorded = false;  ///< updates go to a log, on local disk or at another daemon
   /// Metrics of closed rounds; nullopt: not recorded.
   std::optional<RoundMetrics> roundMetrics = {};
+  std::shared_ptr<RoundMoments> moments = {};  ///< receives the states after rounds; may be null
 
   std::vector<Shard*> shards() const;
   std::vector<RowShard*> rowShards() const;
@@ -68,6 +71,7 @@ struct ShardPush {
   Version basis;            ///< the version the gradient was computed from
   uint32_t samples = 0;     ///< number of samples behind the gradient
   uint32_t localSteps = 0;  ///< local steps taken; 0: it is the gradient of a single step
+  uint64_t leadRound = 0;   ///< RoundMoment::number that the trainer gives the round; 0: none
   /// Hyperparameters of the step, which the slices carry; null: the optimizer's own.
   std::shared_ptr<const Hyperparameters> hyperparameters;
   SharedAverage shares;  ///< other trainers whose gradients are in the average; set by the policy

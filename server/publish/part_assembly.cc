@@ -10,6 +10,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "common/checksum/crc32c.h"
+#include "common/os/huge_pages.h"
 #include "server/publish/part_coverage.h"
 
 namespace psd {
@@ -64,7 +65,15 @@ Result<std::vector<Gathered>> gather(const std::vector<PartAssembly::Parts>& ran
 
 }  // namespace
 
-void PartAssembly::Free::operator()(std::byte* memory) const { std::free(memory); }
+void PartAssembly::Memory::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+PartAssembly::Memory PartAssembly::Memory::allocate(uint64_t bytes) {
+  Memory memory;
+  memory.data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
+  memory.bytes_ = bytes;
+  if (memory.data_) preferHugePages(memory.data(), bytes);
+  return memory;
+}
 
 Result<std::shared_ptr<PartAssembly>> PartAssembly::plan(std::vector<Parts> ranks) {
   PSD_ASSIGN_OR_RETURN(std::vector<Gathered> tensors, gather(ranks));
@@ -78,6 +87,8 @@ Result<std::shared_ptr<PartAssembly>> PartAssembly::plan(std::vector<Parts> rank
   for (Gathered& tensor : tensors) {
     PSD_ASSIGN_OR_RETURN(const std::vector<GivenPart> covering, coverTensor(std::move(tensor.given)));
     for (const GivenPart& each : covering) sent.push_back({{each.rank, each.index}, tensor.entry.begin});
+    const bool isWhole = covering.size() == 1;
+    assembly->checksums_.push_back(isWhole ? std::optional(covering.front().part->checksum) : std::nullopt);
     assembly->tensors_.push_back(std::move(tensor.entry));
   }
   std::ranges::sort(sent);
@@ -92,10 +103,12 @@ Result<std::shared_ptr<PartAssembly>> PartAssembly::plan(std::vector<Parts> rank
   return assembly;
 }
 
-Status PartAssembly::allocate() {
+Status PartAssembly::allocate(Memory spare) {
   const uint64_t bytes = (this->bytes() + kAlignment) / kAlignment * kAlignment;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
-  if (memory_) return {};
+  const bool fits = spare.bytes() == bytes;
+  if (!fits) spare = {};  // before more memory is taken
+  memory_ = fits ? std::move(spare) : Memory::allocate(bytes);
+  if (memory_.data() != nullptr) return {};
   return {ErrorCode::overloaded, fmt::format("out of memory: cannot allocate {} bytes for a version", bytes)};
 }
 
@@ -116,7 +129,7 @@ Status PartAssembly::write(uint32_t rank, uint64_t offset, std::span<const std::
     const Piece& piece = stream.pieces[stream.piece];
     const uint64_t size = piece.part->bytes(),
                    count = std::min<uint64_t>(bytes.size(), size - stream.inPiece);
-    std::byte* const tensor = memory_.get() + piece.begin;
+    std::byte* const tensor = memory_.data() + piece.begin;
     piece.runs.visit(stream.inPiece, count, [&](uint64_t place, uint64_t at, uint64_t length) {
       std::memcpy(tensor + place, bytes.data() + at, length);
     });

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/safetensors/safetensors.h"
@@ -31,8 +33,27 @@ class PartAssembly {
   /// Tensors with larger elements first, so that all are aligned; otherwise as the ranks give them.
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }
   uint64_t bytes() const { return tensors_.back().end; }
-  /// Takes the memory for all bytes. ErrorCode::overloaded.
-  Status allocate();
+  /// The CRC-32C of each tensor that one part is all of.
+  const std::vector<std::optional<uint32_t>>& checksums() const { return checksums_; }
+  /// Memory for the bytes of a version, which later assemblies may use again.
+  class Memory {
+   public:
+    /// Null: there is none.
+    static Memory allocate(uint64_t bytes);
+    std::byte* data() const { return data_.get(); }
+    uint64_t bytes() const { return data_ ? bytes_ : 0; }
+
+   private:
+    struct Free {
+      void operator()(std::byte* memory) const;
+    };
+    std::unique_ptr<std::byte, Free> data_;
+    uint64_t bytes_ = 0;
+  };
+  /// Takes the memory for all bytes: `spare` if that has the size. ErrorCode::overloaded.
+  Status allocate(Memory spare);
+  /// Takes the memory away, once values() is not used any more.
+  Memory release() { return std::exchange(memory_, {}); }
 
   uint32_t ranks() const { return static_cast<uint32_t>(streams_.size()); }
   /// Indices of the parts that the rank sends.
@@ -50,12 +71,9 @@ class PartAssembly {
   /// The ranks whose bytes have not all arrived.
   std::vector<uint32_t> unfinished() const;
   /// The bytes of all tensors, once they are whole.
-  std::span<const std::byte> values() const { return {memory_.get(), bytes()}; }
+  std::span<const std::byte> values() const { return {memory_.data(), bytes()}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
   struct Piece {
     const VersionPart* part;
     uint64_t begin;  // of its tensor
@@ -77,8 +95,9 @@ class PartAssembly {
   void restart(Stream& stream);
 
   std::vector<SafetensorsEntry> tensors_;
+  std::vector<std::optional<uint32_t>> checksums_;
   std::vector<std::unique_ptr<Stream>> streams_;  // by rank
-  std::unique_ptr<std::byte, Free> memory_;
+  Memory memory_;
   std::atomic<uint64_t> missing_{0};
 };
 

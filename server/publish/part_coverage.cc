@@ -134,8 +134,9 @@ Result<std::vector<GivenPart>> coverTensor(std::vector<GivenPart> given) {
       continue;
     }
     if (distinct.back().part->checksum == each.part->checksum) continue;
-    return notCovered(fmt::format("tensor '{}': {} elements {}, with different bytes", tensor.name,
-                                  giversText(distinct.back(), each), each.part->boxText()));
+    return notCovered(fmt::format("tensor '{}': {} elements {}{}, with different bytes", tensor.name,
+                                  giversText(distinct.back(), each), each.part->boxText(),
+                                  distinct.back().rank == each.rank ? " twice" : ""));
   }
   PSD_RETURN_IF_ERROR(checkDisjoint(distinct));
   for (const GivenPart& each : distinct) missing -= each.part->bytes();

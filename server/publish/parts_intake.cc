@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIntakePoll{20};  // the most that the end of a wait is late
 constexpr std::chrono::seconds kIntakePrune{1};       // between looks for leases that have ended
+constexpr std::chrono::seconds kSpareKept{60};        // for which unused memory waits for the next step
 constexpr uint64_t kDeclarationsBytes = 256u << 20;
 constexpr uint64_t kHeadBytesMax = 100'000'000;  // of the safetensors format
 constexpr size_t kRanksNamedMax = 16, kMissingMax = 64, kLinesMax = 64;
@@ -152,8 +153,7 @@ PartsIntake::PartsIntake(std::shared_ptr<VersionStore> versions, Terms terms, st
 
 PartsIntake::~PartsIntake() { finish(); }
 
-void PartsIntake::follow(Terms terms, VersionLedger::Terms ofVersions) {
-  versions_->follow(ofVersions);
+void PartsIntake::follow(Terms terms) {
   const std::lock_guard hold(mutex_);
   terms_ = terms;
 }
@@ -301,6 +301,7 @@ void PartsIntake::run() {
     hold.unlock();
     versions_->prune();
     pruned = std::chrono::steady_clock::now();
+    if (pruned > spareSince_ + kSpareKept) spare_ = {};
     hold.lock();
   }
   if (current_) current_->end(shuttingDownError());
@@ -343,7 +344,7 @@ void PartsIntake::plan(std::unique_lock<std::mutex>& hold) {
                                kHeadBytesMax)};
     }
     PSD_RETURN_IF_ERROR(versions_->admits(assembly->tensors(), 0));
-    PSD_RETURN_IF_ERROR(assembly->allocate());
+    PSD_RETURN_IF_ERROR(assembly->allocate(std::exchange(spare_, {})));
     return assembly;
   };
   auto assembly = attempt();
@@ -366,8 +367,10 @@ void PartsIntake::write(std::unique_lock<std::mutex>& hold) {
   const Time began = std::chrono::steady_clock::now();
   VersionInfo info{.step = writing_->step, .created = utcNow(), .moment = VersionMoment::step};
   const Result<VersionInfo> made =
-      versions_->publish(std::move(info), {assembly->tensors(), assembly->values()});
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
+      versions_->publish(std::move(info), {assembly->tensors(), assembly->values(), assembly->checksums()});
+  spareSince_ = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> time = spareSince_ - began;
+  spare_ = assembly->release();
   hold.lock();
   outcomes_.note(made, time.count(), "");
   writing_->end(made);

@@ -93,7 +93,7 @@ class PartsIntake {
   /// not fit together; worldSizeMismatch and modelMismatch: other ranks disagree; rankTaken: a newer process
   /// has the rank; notReady: ranks have begun a newer step; deadlineExceeded: Terms::timeout; overloaded.
   kj::Promise<Result<Begun>> begin(Request request);
-  void follow(Terms terms, VersionLedger::Terms ofVersions);
+  void follow(Terms terms);
   /// Waits for a version that is being written, and fails all calls (shuttingDown). Blocks. Idempotent.
   void finish();
 
@@ -142,6 +142,10 @@ class PartsIntake {
   uint64_t abandoned_ = 0;
   std::vector<std::string> abandonedLines_;
   bool ending_ = false;
+
+  // Of the thread: memory of the version that was written last, whose pages the next one need not fault in.
+  PartAssembly::Memory spare_;
+  std::chrono::steady_clock::time_point spareSince_;
 
   std::thread thread_;  // last: it uses all members above
 };

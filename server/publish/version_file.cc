@@ -15,7 +15,6 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
-constexpr uint64_t kNumberMax = 1ull << 53;        // far beyond any daemon's
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // of the safetensors format
 
 std::string head(const VersionInfo& info, std::span<const SafetensorsEntry> tensors,
@@ -24,14 +23,6 @@ std::string head(const VersionInfo& info, std::span<const SafetensorsEntry> tens
   head.addMetadata(versionMetadata(info, checksums));
   for (const SafetensorsEntry& tensor : tensors) head.add(tensor);
   return head.text(leastBytes);
-}
-
-std::vector<uint32_t> checksumsOf(const VersionContent& content) {
-  std::vector<uint32_t> checksums;
-  for (const SafetensorsEntry& tensor : content.tensors) {
-    checksums.push_back(crc32c(content.values.subspan(tensor.begin, tensor.end - tensor.begin)));
-  }
-  return checksums;
 }
 
 Error notVersion(const std::string& path, const std::string& why) {
@@ -63,14 +54,27 @@ std::string versionPath(const std::string& folder, uint64_t number) {
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, number, kSuffix);
 }
 
-uint64_t versionBytes(std::span<const SafetensorsEntry> tensors, size_t shards) {
-  return versionHeadBytes(tensors, shards) + (tensors.empty() ? 0 : tensors.back().end);
+std::vector<uint32_t> checksumsOf(const VersionContent& content) {
+  std::vector<uint32_t> checksums;
+  for (size_t i = 0; i < content.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = content.tensors[i];
+    const auto known = i < content.checksums.size() ? content.checksums[i] : std::nullopt;
+    checksums.push_back(known ? *known
+                              : crc32c(content.values.subspan(tensor.begin, tensor.end - tensor.begin)));
+  }
+  return checksums;
+}
+
+uint64_t versionBytes(std::span<const SafetensorsEntry> tensors, size_t shards, uint32_t parts) {
+  return versionHeadBytes(tensors, shards, parts) + (tensors.empty() ? 0 : tensors.back().end);
 }
 
 /// All versions with these tensors have a head of this size, so that their tensors lie at the same places.
-uint64_t versionHeadBytes(std::span<const SafetensorsEntry> tensors, size_t shards) {
+uint64_t versionHeadBytes(std::span<const SafetensorsEntry> tensors, size_t shards, uint32_t parts) {
   VersionInfo longest = longestVersion();
   longest.shardVersions.assign(shards, UINT64_MAX);
+  longest.part = longest.parts = parts;
+  longest.wholeHistory = UINT64_MAX;  // of parts
   return head(longest, tensors, std::vector<uint32_t>(tensors.size())).size();
 }
 
@@ -80,7 +84,7 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
   PSD_ASSIGN_OR_RETURN(const bool exists, env.exists(path));
   if (exists) return Error{ErrorCode::io, "'" + path + "' exists already: another program has written it"};
   const std::string start = head(info, content.tensors, checksumsOf(content),
-                                 versionHeadBytes(content.tensors, info.shardVersions.size()));
+                                 versionHeadBytes(content.tensors, info.shardVersions.size(), info.parts));
   const Status written = writeFileAtomically(env, path, [&](WritableFile& file) -> Status {
     PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(start))));
     return file.append(content.values);
@@ -92,19 +96,36 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
   return start.size() + content.values.size();
 }
 
-Result<VersionInfo> verifyVersionFile(Env& env, const std::string& path) {
+Status writeVersionFile(Env& env, const std::string& folder, uint64_t number,
+                        std::span<const std::byte> file) {
+  const std::string path = versionPath(folder, number);
+  const Status written = writeFileAtomically(env, path, [&](WritableFile& out) { return out.append(file); });
+  if (!written.ok()) static_cast<void>(env.remove(path));  // it may be in place, and not durable
+  return written;
+}
+
+Result<VersionHeader> verifyVersionFile(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
-  PSD_ASSIGN_OR_RETURN(const VersionHeader header, readHeader(*file, path));
-  std::vector<std::byte> bytes;
-  try {
-    bytes.resize(file->size());
-  } catch (const std::bad_alloc&) {
-    return Error{ErrorCode::overloaded, fmt::format("out of memory: cannot read '{}'", path)};
+  return verifyVersionFile(*file, path);
+}
+
+Result<VersionHeader> verifyVersionFile(const ReadableFile& file, const std::string& path) {
+  constexpr uint64_t kPieceBytes = 1u << 20;
+  PSD_ASSIGN_OR_RETURN(VersionHeader header, readHeader(file, path));
+  std::vector<std::byte> piece;
+  for (size_t i = 0; i < header.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = header.tensors[i];
+    uint32_t found = 0;
+    for (uint64_t at = tensor.begin; at < tensor.end; at += piece.size()) {
+      piece.resize(std::min(kPieceBytes, tensor.end - at));
+      PSD_RETURN_IF_ERROR(file.read(header.dataBegin + at, piece));
+      found = crc32c(piece, found);
+    }
+    if (found == header.checksums[i]) continue;
+    return Error{ErrorCode::io,
+                 "'" + path + "' is damaged: " + wrongChecksum(tensor, found, header.checksums[i])};
   }
-  PSD_RETURN_IF_ERROR(file->read(0, bytes));
-  const auto verified = verifyVersion(bytes, header.info.number, header.info.history);
-  if (!verified.ok()) return Error{ErrorCode::io, "'" + path + "' is damaged: " + verified.message()};
-  return verified->info;
+  return header;
 }
 
 Result<std::string> readVersionHeaderText(Env& env, const std::string& path) {
@@ -144,7 +165,7 @@ Result<std::vector<uint64_t>> listVersions(Env& env, const std::string& folder) 
     rest.remove_prefix(kPrefix.size());
     rest.remove_suffix(kSuffix.size());
     const auto number = toNumber<uint64_t>(rest);
-    if (number && *number <= kNumberMax && versionPath(folder, *number) == folder + "/" + name) {
+    if (number && *number <= kVersionNumberMax && versionPath(folder, *number) == folder + "/" + name) {
       numbers.push_back(*number);
     } else {
       spdlog::warn("'{}/{}' is not a version of a daemon, and is ignored", folder, name);

@@ -7,6 +7,7 @@
 
 #include "common/config/object_reader.h"
 #include "common/os/text_file.h"
+#include "common/types/version_info.h"
 #include "server/checkpoint/sealed_json.h"
 
 namespace psd {
@@ -39,6 +40,18 @@ Result<VersionIndex> read(const nlohmann::ordered_json& document) {
   } else {
     in.fail("history", "must be up to sixteen hexadecimal digits, not 0");
   }
+  if (const std::string whole = in.text("whole_history", ""); !whole.empty()) {
+    if (const auto history = historyIn(whole)) {
+      index.wholeHistory = *history;
+    } else {
+      in.fail("whole_history", "must be up to sixteen hexadecimal digits, not 0");
+    }
+  }
+  index.ahead = in.integer("ahead_of_rounds", 0, 0, kVersionNumberMax);
+  index.arrived = in.integer("arrived_up_to", 0, 0, kVersionNumberMax);
+  index.copied = in.boolean("copied", false);
+  index.arriving = in.boolean("arriving", false);
+  index.uncommitted = in.boolean("uncommitted", false);
   const std::vector<uint64_t> numbers = in.integers("leased", {});
   const std::vector<uint64_t> untils = in.integers("until_unix_seconds", {});
   if (numbers.size() != untils.size()) in.fail("leased", "must be as long as until_unix_seconds");
@@ -61,6 +74,12 @@ std::string versionIndexText(const VersionIndex& index) {
                                 {"history", fmt::format("{:016x}", index.history)},
                                 {"leased", nlohmann::ordered_json::array()},
                                 {"until_unix_seconds", nlohmann::ordered_json::array()}};
+  if (index.wholeHistory != 0) out["whole_history"] = fmt::format("{:016x}", index.wholeHistory);
+  if (index.ahead > 0) out["ahead_of_rounds"] = index.ahead;
+  if (index.arrived > 0) out["arrived_up_to"] = index.arrived;
+  if (index.copied) out["copied"] = true;
+  if (index.arriving) out["arriving"] = true;
+  if (index.uncommitted) out["uncommitted"] = true;
   for (const auto& [number, until] : index.leasedUntil) {
     out["leased"].push_back(number);
     out["until_unix_seconds"].push_back(

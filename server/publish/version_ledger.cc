@@ -13,6 +13,11 @@ void VersionLedger::restore(uint64_t number, uint64_t bytes, Time heldUntil) {
   reserveNumber(number);
 }
 
+void VersionLedger::holdUntil(uint64_t number, Time until) {
+  const auto version = versions_.find(number);
+  if (version != versions_.end()) version->second.heldUntil = std::max(version->second.heldUntil, until);
+}
+
 Status VersionLedger::admits(uint64_t bytes, Time now) const {
   if (3 * bytes > terms_.bytes) {
     return {ErrorCode::overloaded,
@@ -74,7 +79,7 @@ Result<VersionLedger::Lease> VersionLedger::lease(uint64_t id, uint64_t number, 
   const auto held = leases_.find(id);
   if (held == leases_.end() && leases_.size() >= terms_.leases) {
     return Error{ErrorCode::overloaded,
-                 fmt::format("the limit of {} leases is reached (limits.version_leases)", terms_.leases)};
+                 fmt::format("all leases that limits.version_leases ({}) allows are taken", terms_.leases)};
   }
   std::set<uint64_t> kept = {number};
   for (const auto& [other, lease] : leases_) {

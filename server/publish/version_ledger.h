@@ -15,9 +15,9 @@ namespace psd {
 /// The rules of published versions: their numbers, which are kept, and the leases that readers hold. Pure:
 /// the caller passes in the time and removes the files. Not thread-safe.
 ///
-/// Numbers rise and are never reused. The newest version and leased ones are never removed. Leases leave room
-/// for two versions, so that readers cannot prevent the next version: with the leased bytes L and the size S
-/// of a version, L + 2 S is at most Terms::bytes.
+/// Numbers rise and are never reused within a history. The newest version and leased ones are never removed.
+/// Leases leave room for two versions, so that readers cannot prevent the next version: with the leased bytes
+/// L and the size S of a version, L + 2 S is at most Terms::bytes.
 class VersionLedger {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -51,8 +51,15 @@ class VersionLedger {
   Status admits(uint64_t bytes, Time now) const;
   /// Starts a version of `bytes`: assigns its number. Errors as of admits().
   Result<uint64_t> begin(uint64_t bytes, Time now);
+  /// Forgets all versions and leases: another history begins.
+  void clear() { *this = VersionLedger(terms_); }
+  /// The next version has exactly this number; those from it on have been removed.
+  void continueAt(uint64_t number) { highest_ = number - 1; }
+  uint64_t highest() const { return highest_; }
   /// The versions to remove so that a version of `bytes` more (0: of none) keeps to the terms, oldest first.
   std::vector<uint64_t> surplus(uint64_t bytes, Time now) const;
+  /// A version of a previous daemon is not removed before then; no-op if it does not exist.
+  void holdUntil(uint64_t number, Time until);
   /// The version of begin() is complete: readers may have it.
   void commit(uint64_t number, uint64_t bytes);
   /// A version's file is gone.

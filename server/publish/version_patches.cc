@@ -50,10 +50,23 @@ std::optional<PatchFile> peek(Env& env, const std::string& path) {
   return PatchFile{ends->from, ends->to, (*file)->size()};
 }
 
-Status readTensor(const ReadableFile& file, const VersionHeader& header, const SafetensorsEntry& tensor,
-                  std::vector<std::byte>& bytes) {
-  bytes.resize(tensor.end - tensor.begin);
-  return bytes.empty() ? Status() : file.read(header.dataBegin + tensor.begin, bytes);
+/// Reads a tensor of a file, which outlives the reader, piece by piece into `buffer`.
+TensorReader readerOf(const ReadableFile& file, uint64_t begin, std::vector<std::byte>& buffer) {
+  return [&file, begin, &buffer](uint64_t at, uint64_t count) -> Result<std::span<const std::byte>> {
+    buffer.resize(count);
+    PSD_RETURN_IF_ERROR(file.read(begin + at, buffer));
+    return std::span<const std::byte>(buffer);
+  };
+}
+
+Result<ContentSum> sumOf(const TensorReader& tensor, uint64_t bytes) {
+  constexpr uint64_t kPieceBytes = 1u << 20;
+  ContentSum sum;
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    PSD_ASSIGN_OR_RETURN(const auto piece, tensor(at, std::min(kPieceBytes, bytes - at)));
+    sum += contentSumAt(at / sizeof(uint64_t), piece);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -79,29 +92,40 @@ void VersionPatches::load(const std::vector<uint64_t>& numbers) {
   }
 }
 
-Result<uint64_t> VersionPatches::make(uint64_t from, uint64_t to, uint64_t most) {
+Result<uint64_t> VersionPatches::make(uint64_t from, uint64_t to, std::span<const std::byte> values,
+                                      uint64_t most) {
   try {
-    PSD_ASSIGN_OR_RETURN(const VersionHeader header, readVersionHeader(*env_, versionPath(folder_, to)));
-    std::vector<std::byte> bytes;
-    const Status written = write(from, to, std::min(most, header.info.bytes / 2), bytes);
-    if (!written.ok()) {
-      sumsOf_ = 0;
-      const ErrorCode code = written.error().code;
-      if (code == ErrorCode::modelMismatch || code == ErrorCode::overloaded) return uint64_t{0};
-      return written.error();
-    }
-    PSD_RETURN_IF_ERROR(
-        writeFileAtomically(*env_, path(to), [&](WritableFile& file) { return file.append(bytes); }));
-    const std::lock_guard hold(mutex_);
-    patches_[to] = {from, bytes.size()};
-    return bytes.size();
+    std::vector<std::byte> patch;
+    const Status made = encode(from, to, values, most, patch);
+    if (made.ok()) return write(from, to, patch);
+    sumsOf_ = 0;
+    const ErrorCode code = made.error().code;
+    if (code == ErrorCode::modelMismatch || code == ErrorCode::overloaded) return uint64_t{0};
+    return made.error();
   } catch (const std::bad_alloc&) {
     sumsOf_ = 0;
     return Error{ErrorCode::overloaded, "out of memory"};
   }
 }
 
-Status VersionPatches::write(uint64_t from, uint64_t to, uint64_t most, std::vector<std::byte>& out) {
+Result<uint64_t> VersionPatches::keep(uint64_t from, uint64_t to, std::span<const std::byte> patch,
+                                      uint64_t most) {
+  if (patch.size() < kPatchHeadBytes || patch.size() > most) return uint64_t{0};
+  const auto ends = peekPatch(patch.first<kPatchHeadBytes>());
+  if (!ends || ends->from != from || ends->to != to) return uint64_t{0};
+  return write(from, to, patch);
+}
+
+Result<uint64_t> VersionPatches::write(uint64_t from, uint64_t to, std::span<const std::byte> patch) {
+  PSD_RETURN_IF_ERROR(
+      writeFileAtomically(*env_, path(to), [&](WritableFile& file) { return file.append(patch); }));
+  const std::lock_guard hold(mutex_);
+  patches_[to] = {from, patch.size()};
+  return patch.size();
+}
+
+Status VersionPatches::encode(uint64_t from, uint64_t to, std::span<const std::byte> values, uint64_t most,
+                              std::vector<std::byte>& out) {
   const PatchSink sink = [&out, most](std::span<const std::byte> bytes) -> Status {
     if (out.size() + bytes.size() > most) return {ErrorCode::overloaded, "the patch is too large"};
     out.insert(out.end(), bytes.begin(), bytes.end());
@@ -109,20 +133,25 @@ Status VersionPatches::write(uint64_t from, uint64_t to, uint64_t most, std::vec
   };
   const std::string basePath = versionPath(folder_, from), nextPath = versionPath(folder_, to);
   PSD_ASSIGN_OR_RETURN(const VersionHeader before, readVersionHeader(*env_, basePath));
-  PSD_ASSIGN_OR_RETURN(const std::string text, readVersionHeaderText(*env_, nextPath));
   PSD_ASSIGN_OR_RETURN(const auto base, env_->open(basePath));
-  PSD_ASSIGN_OR_RETURN(const auto next, env_->open(nextPath));
-  PSD_ASSIGN_OR_RETURN(VersionPatchWriter writer, VersionPatchWriter::start(from, text, next->size(), sink));
+  PSD_ASSIGN_OR_RETURN(const std::string text, readVersionHeaderText(*env_, nextPath));
+  const uint64_t fileBytes = sizeof(uint64_t) + text.size() + values.size();
+  PSD_ASSIGN_OR_RETURN(VersionPatchWriter writer, VersionPatchWriter::start(from, text, fileBytes, sink));
   const VersionHeader& after = writer.header();
   PSD_RETURN_IF_ERROR(checkPatchable(before, after));
   const bool known = sumsOf_ == from && sums_.size() == after.tensors.size();
   sums_.resize(after.tensors.size());
-  std::vector<std::byte> old, changed, encoded;
+  std::vector<std::byte> piece, encoded;
   for (size_t i = 0; i < after.tensors.size(); i++) {
-    PSD_RETURN_IF_ERROR(readTensor(*base, before, before.tensors[i], old));
-    PSD_RETURN_IF_ERROR(readTensor(*next, after, after.tensors[i], changed));
-    if (!known) sums_[i] = contentSum(old);
-    PSD_RETURN_IF_ERROR(writer.add(makeTensorPatch(after.tensors[i], old, changed, sums_[i], encoded)));
+    const SafetensorsEntry& tensor = after.tensors[i];
+    const TensorReader reader = readerOf(*base, before.dataBegin + tensor.begin, piece);
+    const auto next = values.subspan(tensor.begin, tensor.end - tensor.begin);
+    if (!known) {
+      PSD_ASSIGN_OR_RETURN(sums_[i], sumOf(reader, next.size()));
+    }
+    PSD_ASSIGN_OR_RETURN(const VersionTensorPatch patch,
+                         makeTensorPatch(tensor, reader, next, sums_[i], encoded));
+    PSD_RETURN_IF_ERROR(writer.add(patch));
   }
   sumsOf_ = to;
   return writer.finish();
@@ -135,6 +164,17 @@ void VersionPatches::remove(uint64_t number) {
     std::erase_if(recent_, [number](const auto& each) { return each.first.second == number; });
   }
   static_cast<void>(env_->remove(path(number)));  // a start removes what is left
+}
+
+void VersionPatches::clear() {
+  sumsOf_ = 0;
+  std::map<uint64_t, Patch> gone;
+  {
+    const std::lock_guard hold(mutex_);
+    std::swap(gone, patches_);
+    recent_.clear();
+  }
+  for (const auto& [number, patch] : gone) static_cast<void>(env_->remove(path(number)));
 }
 
 uint64_t VersionPatches::bytesOf(uint64_t number) const {

@@ -27,9 +27,14 @@ class VersionPatches {
   /// Finds the patches that lead to these versions, and removes other files of patches.
   void load(const std::vector<uint64_t>& numbers);
   /// Makes the patch from version `from` to version `to`, whose files are complete, if it has at most `most`
-  /// bytes and is less than half as large as the version. Returns its size; 0: there is none. Called by one
-  /// thread.
-  Result<uint64_t> make(uint64_t from, uint64_t to, uint64_t most);
+  /// bytes. `values`: of all tensors of `to`, as in its file. Returns its size; 0: there is none. Called by
+  /// one thread.
+  Result<uint64_t> make(uint64_t from, uint64_t to, std::span<const std::byte> values, uint64_t most);
+  /// Keeps a patch that was made elsewhere and has been applied, under the terms of make(). 0: it leads
+  /// from or to another version.
+  Result<uint64_t> keep(uint64_t from, uint64_t to, std::span<const std::byte> patch, uint64_t most);
+  /// Removes all patches. Called by the thread of make().
+  void clear();
   /// Removes the patch that leads to a version.
   void remove(uint64_t number);
   /// Size of the patch that leads to a version from the one before it; 0: there is none.
@@ -49,8 +54,11 @@ class VersionPatches {
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
   std::string path(uint64_t number) const;
-  /// Writes the patch to `out`. ErrorCode::overloaded: it is larger than `most`.
-  Status write(uint64_t from, uint64_t to, uint64_t most, std::vector<std::byte>& out);
+  /// Appends the patch to `out`. ErrorCode::overloaded: it is larger than `most`.
+  Status encode(uint64_t from, uint64_t to, std::span<const std::byte> values, uint64_t most,
+                std::vector<std::byte>& out);
+  /// Writes the file of a patch; returns its size.
+  Result<uint64_t> write(uint64_t from, uint64_t to, std::span<const std::byte> patch);
   /// The numbers that patches lead to from `from` to `to`, in order; empty: they do not.
   std::vector<uint64_t> chain(uint64_t from, uint64_t to) const;
   /// The union of several patches; null: it is too large, or one of them is damaged.

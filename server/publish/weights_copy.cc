@@ -39,6 +39,25 @@ Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view
   return checksum;
 }
 
+Status checkPublishedWeights(const VersionHeader& header, const ModelLayout& layout,
+                             std::span<const float> weights) {
+  const std::vector<TensorPlace>& places = layout.places();
+  for (size_t i = 0; i < header.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = header.tensors[i];
+    uint32_t checksum = 0;
+    bool fits = i < places.size();
+    if (fits) {
+      PSD_ASSIGN_OR_RETURN(checksum,
+                           roundedChecksum(weights.subspan(places[i].begin, places[i].count), tensor.dtype));
+      fits = checksum == header.checksums[i];
+    }
+    if (fits) continue;
+    return {ErrorCode::modelMismatch,
+            fmt::format("tensor '{}' is not that of version {}", tensor.name, header.info.number)};
+  }
+  return {};
+}
+
 void WeightsCopy::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 WeightsCopy::WeightsCopy(std::shared_ptr<ParameterStore> store, std::optional<DType> as)
@@ -84,6 +103,29 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
   }
   if (source.groups() != groups) return std::optional<Taken>();
   return std::optional(taken);
+}
+
+Status WeightsCopy::takeGroup(uint32_t group, Taken& taken) {
+  const Lanes lanes = store_->makeLanes();
+  kj::EventLoop loop;  // as in take()
+  kj::WaitScope scope(loop);
+  taken.shardVersions.resize(store_->shardCount());
+  for (size_t i = 0; i < store_->shardCount(); i++) {
+    Shard& shard = store_->shard(i);
+    if (shard.group() != group) continue;
+    const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
+    taken.shardVersions[i] = shard.version().value;
+    PSD_RETURN_IF_ERROR(copyShard(shard, *lanes[shard.device()]));
+    taken.pauseSeconds =
+        std::max(taken.pauseSeconds, std::chrono::duration<double>(guard.nextWaiterDelay()).count());
+  }
+  return {};
+}
+
+std::set<uint32_t> WeightsCopy::groups() const {
+  std::set<uint32_t> groups;
+  for (size_t i = 0; i < store_->shardCount(); i++) groups.insert(store_->shard(i).group());
+  return groups;
 }
 
 WeightsCopy::Locks WeightsCopy::lockAtRound(const std::vector<CheckpointSource::Group>& groups,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,11 @@ namespace psd {
 /// CRC-32C of the values in a dtype of a version: "F32", "BF16" or "F16". ErrorCode::nonFinite: some are
 /// beyond its range.
 Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view dtype);
+
+/// Whether these weights, in the layout of the model, are those of a version, rounded to its dtypes.
+/// ErrorCode::modelMismatch names a tensor that differs.
+Status checkPublishedWeights(const VersionHeader& header, const ModelLayout& layout,
+                             std::span<const float> weights);
 
 /// A copy of all weights of a store at one moment, in the form in which they are published. The memory, 4
 /// bytes for each element of the layout, is allocated and touched once, so that a copy under the shards'
@@ -40,13 +46,16 @@ class WeightsCopy {
     VersionMoment moment = VersionMoment::live;
     double pauseSeconds = 0;  ///< longest time that an update waited for the copy
   };
-  /// CRC-32C of the values in a dtype of a version, "F32", "BF16" or "F16".
-  Result<uint32_t> roundedChecksum(std::span<const float> values, std::string_view dtype);
-
   /// Copies the weights. nullopt: a group's policy changed meanwhile, and the copy is void. Blocks.
   Result<std::optional<Taken>> take(const CheckpointSource& source);
-  /// Converts the copy in place to the published dtypes; once after each take(), valid until the next one.
-  /// ErrorCode::nonFinite, naming the tensor, if a value is beyond the range of its dtype.
+  /// Copies the weights of one parameter group alone, which the caller keeps from changing, and adds them to
+  /// `taken`. Blocks.
+  Status takeGroup(uint32_t group, Taken& taken);
+  /// The parameter groups that have weights.
+  std::set<uint32_t> groups() const;
+  /// Converts the copy in place to the published dtypes; once after each take(), or after takeGroup() of all
+  /// groups; valid until the next one. ErrorCode::nonFinite, naming the tensor, if a value is beyond the
+  /// range of its dtype.
   Result<std::span<const std::byte>> convert();
   /// The published tensors.
   const ModelSpec& model() const { return model_; }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/types/invariant_check.h"
+#include "common/types/version_info.h"
 
 namespace psd {
 namespace {
@@ -201,6 +202,10 @@ size_t PushLedger::decidedSiblings(const SliceHead& slice) const {
 Status PushLedger::checkConsistent(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (slice.step == Step{}) return badSlice(slice, "steps count from 1");
+  if (slice.leadRound > kVersionNumberMax) {  // versions have the numbers of rounds
+    return badSlice(slice, fmt::format("its round has the number {}; the largest is {}", slice.leadRound,
+                                       kVersionNumberMax));
+  }
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has already started", newest.value));
   const std::optional<uint32_t> group = groupOf(slice);
   const size_t dense = groups_.size() - rowShards_;
@@ -255,6 +260,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
     part->push.basis = slice.basis;
     part->push.samples = slice.samples;
     part->push.localSteps = slice.localSteps;
+    part->push.leadRound = slice.leadRound;
     part->push.hyperparameters = slice.hyperparameters;
   }
   newest_[slice.shard] = slice.step;

@@ -306,6 +306,12 @@ kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushS
   Shard& shard = store.shard(head.shard);
   Lane& lane = home_->laneFor(model_, shard);
   if (!ofBridge()) return part.policy->push(shard, lane, part.push, head.offset, slice.gradient);
+  if (block.optimizer().derivesWeights()) {  // a trainer's: that of the configuration is refused when joining
+    return Result<PushAnswer>(
+        ErrorCode::invalidArgument,
+        fmt::format("optimizer {} takes no differences from a bridge, as weights are a function of its state",
+                    block.optimizer().name()));
+  }
   if (part.policy->properties().takesDifferences) {
     return takeDifference(*model_->staging, shard, lane, part.push, head.offset, slice.gradient);
   }

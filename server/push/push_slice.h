@@ -26,6 +26,7 @@ struct SliceHead {
   uint64_t total = 0;       ///< elements or rows in the complete part
   /// Hyperparameters of the step in this shard; null: the optimizer's own.
   std::shared_ptr<const Hyperparameters> hyperparameters = {};
+  uint64_t leadRound = 0;  ///< RoundMoment::number that the trainer gives the round; 0: none
 };
 
 /// One slice of a trainer's gradient, regardless of transport. A value type.

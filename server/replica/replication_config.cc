@@ -1,9 +1,10 @@
 #include "server/replica/replication_config.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "common/config/peer_keys.h"
 
 namespace psd {
 namespace {
@@ -13,45 +14,6 @@ constexpr uint64_t kMiB = 1ull << 20, kTiB = 1ull << 40;
 constexpr uint64_t kBeatsOfSilence = 4;  // with fewer, a delayed beat or two would look like a death
 
 using Wait = ReplicationConfig::Wait;
-
-void readAddresses(ConfigReader& in, ReplicationConfig& config) {
-  std::vector<std::string> texts;
-  in.texts({"addresses",
-            "Addresses at which other daemons reach this one. Empty: where it listens, `*` as the machine's "
-            "name."},
-           texts);
-  size_t index = 0;
-  for (const std::string& text : texts) {
-    auto address = parseAddress(text);
-    const std::string place = "addresses[" + std::to_string(index++) + "]";
-    if (!address.ok()) {
-      in.fail(place, address.message());
-    } else if (address->kind == Address::Kind::tcp && (address->port == 0 || address->host == "*")) {
-      in.fail(place, "\"" + text + "\" cannot be dialled: it needs a host and a port");
-    } else {
-      config.addresses.push_back(*std::move(address));
-    }
-  }
-}
-
-void readCredentials(ConfigReader& in, ReplicationConfig& config) {
-  const auto given = [&](const Key& key) {
-    std::string text;
-    in.path(key, text);
-    return text.empty() ? std::nullopt : std::optional(std::move(text));
-  };
-  config.credentials.tokenFileFlag = "replication.token_file";
-  config.credentials.tokenFile =
-      given({"token_file",
-             "Path of a file whose first line is the token, of role `admin`, that this daemon presents to "
-             "its primary. Empty: `PSD_TOKEN_FILE` or `PSD_TOKEN`."});
-  config.credentials.tlsCa = given({"tls_ca",
-                                    "Path of the authorities that may sign the certificate of a primary at "
-                                    "`tls://`. Empty: `PSD_TLS_CA`, else those of the system."});
-  config.credentials.tlsCertificate =
-      given({"tls_cert", "Path of this daemon's certificate for its primary. Empty: `PSD_TLS_CERT`."});
-  config.credentials.tlsKey = given({"tls_key", "Path of that certificate's key. Empty: `PSD_TLS_KEY`."});
-}
 
 void checkTimes(ConfigReader& in, const ReplicationConfig& config) {
   if (config.silenceMs < kBeatsOfSilence * config.heartbeatMs) {
@@ -105,8 +67,11 @@ ReplicationConfig readReplication(ConfigReader in) {
               "Bytes of records that a standby keeps while it receives the model; beyond it pushes wait. A "
               "record of up to 4 GiB always fits."},
              config.catchUpBytes, kMiB, kTiB);
-  readAddresses(in, config);
-  readCredentials(in, config);
+  config.addresses = readDialable(
+      in, {"addresses",
+           "Addresses at which other daemons reach this one. Empty: where it listens, `*` as the machine's "
+           "name."});
+  config.credentials = readCredentialKeys(in, "replication", "admin", "its primary");
   checkTimes(in, config);
   return config;
 }

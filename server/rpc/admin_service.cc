@@ -242,6 +242,33 @@ kj::Promise<void> AdminService::moveTerms(MoveTermsContext context) {
       });
 }
 
+kj::Promise<void> AdminService::giveVersion(GiveVersionContext context) {
+  const uint64_t after = context.getParams().getAfter();
+  auto sink = context.getParams().getSink();
+  context.releaseParams();
+  context.allowCancellation();
+  const auto given = std::make_shared<VersionStore::Given>();
+  return sendImage(kj::mv(sink),
+                   [this, after, given](std::shared_ptr<ImageStream> stream) {
+                     return administration_
+                         .withMoves([after, stream](OutgoingMove& outgoing, IncomingMove&) {
+                           return outgoing.giveVersion(after, stream);
+                         })
+                         .then([given](Result<VersionStore::Given> done) -> Result<std::string> {
+                           if (!done.ok()) return done.error();
+                           *given = *std::move(done);
+                           return given->path;
+                         });
+                   })
+      .then([context, given](const Status& sent) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(sent, results.initStatus());
+        results.setNumber(given->number);
+        results.setNewer(given->newer);
+        results.setOldest(given->oldest);
+      });
+}
+
 kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const uint64_t move = context.getParams().getMove();
   const uint32_t parts = context.getParams().getParts();

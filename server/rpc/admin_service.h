@@ -26,6 +26,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> switchOver(SwitchOverContext context) override;
   kj::Promise<void> recover(RecoverContext context) override;
   kj::Promise<void> startMove(StartMoveContext context) override;
+  kj::Promise<void> giveVersion(GiveVersionContext context) override;
   kj::Promise<void> arrive(ArriveContext context) override;
   kj::Promise<void> moveTerms(MoveTermsContext context) override;
   kj::Promise<void> publish(PublishContext context) override;

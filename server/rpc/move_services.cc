@@ -1,10 +1,14 @@
 #include "server/rpc/move_services.h"
 
+#include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "server/client/version_carrier.h"
 #include "server/replica/image_stream.h"
 #include "server/rpc/sink_link.h"
 #include "server/rpc/status_answer.h"
@@ -14,6 +18,15 @@ namespace {
 
 constexpr uint64_t kPartBytes = 1u << 20;
 constexpr size_t kPartsAtOnce = 4;
+
+Result<std::vector<std::byte>> copyOf(capnp::Data::Reader received) {
+  try {
+    const auto* const begin = reinterpret_cast<const std::byte*>(received.begin());
+    return std::vector<std::byte>(begin, begin + received.size());
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::overloaded, "out of memory for the model or version received"};
+  }
+}
 
 /// Receives one source daemon's part. Belongs to the connection's event loop.
 class PartSink final : public CountedService<schema::ReplicaSink> {
@@ -25,17 +38,13 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
  protected:
   kj::Promise<void> image(ImageContext context) override {
     const auto params = context.getParams();
-    const auto bytes = params.getBytes();
-    ImagePart piece{
-        std::string(wire::textIn(params.getPath())), std::string(wire::textIn(params.getRenamedTo())), {}};
-    try {
-      const auto* const begin = reinterpret_cast<const std::byte*>(bytes.begin());
-      piece.bytes.assign(begin, begin + bytes.size());
-    } catch (const std::bad_alloc&) {
-      wire::writeStatus({ErrorCode::overloaded, "out of memory for the model received"},
-                        context.getResults().initStatus());
+    auto bytes = copyOf(params.getBytes());
+    if (!bytes.ok()) {
+      answering(context)(bytes.status());
       return kj::READY_NOW;
     }
+    ImagePart piece{std::string(wire::textIn(params.getPath())),
+                    std::string(wire::textIn(params.getRenamedTo())), *std::move(bytes)};
     context.releaseParams();
     return administration_
         .withMoves([move = move_, part = part_, piece = std::move(piece)](
@@ -58,6 +67,45 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
   Administration& administration_;
   const uint64_t move_;
   const uint32_t part_;
+};
+
+/// Receives the file of a published version. Belongs to the connection's event loop.
+class VersionSink final : public CountedService<schema::ReplicaSink> {
+ public:
+  VersionSink(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move,
+              uint64_t oldest)
+      : CountedService(std::move(connection)),
+        administration_(administration),
+        move_(move),
+        oldest_(oldest) {}
+
+ protected:
+  kj::Promise<void> image(ImageContext context) override {
+    auto bytes = copyOf(context.getParams().getBytes());
+    if (!bytes.ok()) {
+      answering(context)(bytes.status());
+      return kj::READY_NOW;
+    }
+    context.releaseParams();
+    return administration_
+        .withMoves([move = move_, bytes = *std::move(bytes)](OutgoingMove&, IncomingMove& incoming) {
+          return incoming.versionImage(move, bytes);
+        })
+        .then(answering(context));
+  }
+
+  kj::Promise<void> imageDone(ImageDoneContext context) override {
+    context.releaseParams();
+    return administration_
+        .withMoves([move = move_, oldest = oldest_](OutgoingMove&, IncomingMove& incoming) {
+          return incoming.versionDone(move, oldest);
+        })
+        .then(answering(context));
+  }
+
+ private:
+  Administration& administration_;
+  const uint64_t move_, oldest_;
 };
 
 /// Sends the contents of the stream to a sink, with several parts in flight.
@@ -112,6 +160,10 @@ void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out) {
   out.setDaemon(terms.lead.daemon);
   auto addresses = out.initAddresses(count(terms.lead.addresses));
   for (kj::uint i = 0; i < addresses.size(); i++) addresses.set(i, terms.lead.addresses[i].c_str());
+  if (!terms.versions) return;
+  auto versions = out.initVersions();
+  versions.setDurable(terms.versions->durable);
+  versions.setBytes(terms.versions->bytes);
 }
 
 Result<MoveTerms> readTerms(schema::MoveTerms::Reader in) {
@@ -125,6 +177,10 @@ Result<MoveTerms> readTerms(schema::MoveTerms::Reader in) {
                   {in.getDaemon(), {}}};
   for (const auto address : in.getAddresses()) {
     terms.lead.addresses.push_back(printable(wire::textIn(address), 500));
+  }
+  if (in.hasVersions()) {
+    const auto versions = in.getVersions();
+    terms.versions = VersionTerms{versions.getDurable(), versions.getBytes()};
   }
   return terms;
 }
@@ -151,20 +207,32 @@ kj::Promise<void> LeavingService::quiesced(QuiescedContext context) {
                out.initDeparted(static_cast<kj::uint>(trainers.departed.ranks.size())));
     writeRanks(trainers.ranks, out.initRanks(static_cast<kj::uint>(trainers.ranks.size())));
     writeTerms(quiet->terms, out.initTerms());
+    if (quiet->versions) writeContinuation(*quiet->versions, out.initVersions());
   });
 }
 
 kj::Promise<void> LeavingService::give(GiveContext context) {
   const auto params = context.getParams();
   const OutgoingMove::Range range{params.getBegin(), params.getCount()};
-  auto sink = kj::heap<SinkLink>(params.getSink());
+  auto sink = params.getSink();
   context.releaseParams();
   context.allowCancellation();
-  auto stream = std::make_shared<ImageStream>(kPartBytes);
-  auto given = administration_
-                   .withMoves([move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
-                     return outgoing.give(move, range, stream);
+  return sendImage(kj::mv(sink),
+                   [this, range](std::shared_ptr<ImageStream> stream) {
+                     return administration_.withMoves(
+                         [move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
+                           return outgoing.give(move, range, stream);
+                         });
                    })
+      .then(answering(context));
+}
+
+kj::Promise<Status> sendImage(
+    schema::ReplicaSink::Client client,
+    const std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> stream)>& write) {
+  auto sink = kj::heap<SinkLink>(kj::mv(client));
+  auto stream = std::make_shared<ImageStream>(kPartBytes);
+  auto given = write(stream)
                    .then([stream](Result<std::string> path) {
                      stream->finish();
                      return path;
@@ -181,9 +249,8 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
       })
       .then([&to](Result<std::string> path) -> kj::Promise<Status> {
         if (!path.ok()) return path.status();
-        return to.imageDone(*path);
+        return path->empty() ? kj::Promise<Status>(Status()) : to.imageDone(*path);
       })
-      .then(answering(context))
       .attach(kj::defer([stream] { stream->end(); }), kj::mv(sink));
 }
 
@@ -216,6 +283,12 @@ kj::Promise<void> ArrivingService::sink(SinkContext context) {
   return kj::READY_NOW;
 }
 
+kj::Promise<void> ArrivingService::versionSink(VersionSinkContext context) {
+  const uint64_t oldest = context.getParams().getOldest();
+  context.getResults().setSink(kj::heap<VersionSink>(connection_, administration_, move_, oldest));
+  return kj::READY_NOW;
+}
+
 kj::Promise<void> ArrivingService::check(CheckContext context) {
   const auto params = context.getParams();
   auto terms = readTerms(params.getTerms());
@@ -242,12 +315,14 @@ kj::Promise<void> ArrivingService::install(InstallContext context) {
   const auto params = context.getParams();
   MovedTrainers trainers{{params.getWorldSize(), readRanks(params.getDeparted())},
                          readRanks(params.getRanks())};
+  std::optional<VersionsContinuation> versions;
+  if (params.hasVersions()) versions = readContinuation(params.getVersions());
   context.releaseParams();
   return administration_
-      .withMoves(
-          [move = move_, trainers = std::move(trainers)](OutgoingMove&, IncomingMove& incoming) mutable {
-            return incoming.settle(move, std::move(trainers));
-          })
+      .withMoves([move = move_, trainers = std::move(trainers), versions = std::move(versions)](
+                     OutgoingMove&, IncomingMove& incoming) mutable {
+        return incoming.settle(move, std::move(trainers), std::move(versions));
+      })
       .then([context](const Result<uint64_t>& rows) mutable {
         if (!rows.ok()) return wire::writeError(rows.error(), context.getResults().initError());
         context.getResults().setRows(*rows);

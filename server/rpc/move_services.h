@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "schema/psd.capnp.h"
 #include "server/rpc/counted_service.h"
@@ -11,6 +13,12 @@ namespace psd {
 void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out);
 /// ErrorCode::invalidArgument if there are more addresses than a daemon may have.
 Result<MoveTerms> readTerms(schema::MoveTerms::Reader in);
+
+/// Sends what `write(stream)` writes on another thread to a sink, which then receives the path that it
+/// resolves with; an empty one: nothing was written. Called on the loop of the sink's connection.
+kj::Promise<Status> sendImage(
+    schema::ReplicaSink::Client sink,
+    const std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> stream)>& write);
 
 /// Calls by which an operator's command moves the model away from this daemon. If it is dropped, trainers
 /// continue here. Belongs to the connection's loop.
@@ -48,6 +56,7 @@ class ArrivingService final : public CountedService<schema::ArrivingModel> {
   kj::Promise<void> check(CheckContext context) override;
   kj::Promise<void> giveUp(GiveUpContext context) override;
   kj::Promise<void> heartbeat(HeartbeatContext context) override;
+  kj::Promise<void> versionSink(VersionSinkContext context) override;
 
  private:
   Administration& administration_;

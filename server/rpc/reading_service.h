@@ -31,6 +31,7 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> versions(VersionsContext context) override;
   kj::Promise<void> patch(PatchContext context) override;
   kj::Promise<void> readPatch(ReadPatchContext context) override;
+  kj::Promise<void> freshness(FreshnessContext context) override;
   kj::Promise<void> published(PublishedContext context) override;
   kj::Promise<void> leaseVersion(LeaseVersionContext context) override;
   kj::Promise<void> releaseVersion(ReleaseVersionContext context) override;
@@ -43,6 +44,11 @@ class ReadingService final : public CountedService<schema::Reading> {
   template <class Context>
   kj::Promise<void> answerBytes(Context context, uint32_t wanted,
                                 std::function<VersionBytes(VersionStore&, uint64_t count)> read);
+
+  using Lease = std::function<Result<VersionInfo>()>;
+  /// Runs `lease` on another thread once the versions are not frozen: of a model that is about to move, a
+  /// version that is leased might not be kept at the other daemon.
+  kj::Promise<Result<VersionInfo>> leaseThawed(VersionStore& versions, Lease lease);
 
   JoinService joins_;
   const SliceEncoder

@@ -90,8 +90,19 @@ kj::Promise<void> ReadingService::leaseVersion(LeaseVersionContext context) {
     PSD_ASSIGN_OR_RETURN(const VersionStore::Lease granted, versions.lease(id, number, time, reader));
     return versions.find(granted.number);
   };
-  return administration_.workers().run<Result<VersionInfo>>(lease).then(
-      [context](Result<VersionInfo> version) mutable { wire::writeVersion(version, context.getResults()); });
+  context.allowCancellation();
+  return leaseThawed(store->get(), lease).then([context](Result<VersionInfo> version) mutable {
+    wire::writeVersion(version, context.getResults());
+  });
+}
+
+kj::Promise<Result<VersionInfo>> ReadingService::leaseThawed(VersionStore& versions, Lease lease) {
+  return versions.whenThawed()
+      .then([this, lease] { return administration_.workers().run<Result<VersionInfo>>(lease); })
+      .then([this, &versions, lease](Result<VersionInfo> version) -> kj::Promise<Result<VersionInfo>> {
+        if (version.ok() || !versions.frozen()) return version;
+        return leaseThawed(versions, lease);
+      });
 }
 
 kj::Promise<void> ReadingService::releaseVersion(ReleaseVersionContext context) {
@@ -127,6 +138,12 @@ kj::Promise<void> ReadingService::patch(PatchContext context) {
         if (!size.ok()) return wire::writeError(size.error(), context.getResults().initError());
         context.getResults().setBytes(*size);
       });
+}
+
+kj::Promise<void> ReadingService::freshness(FreshnessContext context) {
+  context.releaseParams();
+  wire::writeFreshness(administration_.freshness(), context.getResults());
+  return kj::READY_NOW;
 }
 
 kj::Promise<void> ReadingService::readPatch(ReadPatchContext context) {

@@ -82,7 +82,8 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                            .localSteps = head.getLocalSteps(),
                            .parts = head.getParts(),
                            .total = head.getTotal(),
-                           .hyperparameters = std::move(hyperparameters)},
+                           .hyperparameters = std::move(hyperparameters),
+                           .leadRound = head.getLeadRound()},
                   .gradient = *gradient,
                   .rows = std::move(rows),
                   .ring = std::move(deviceRing)};

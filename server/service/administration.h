@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/types/version_info.h"
 #include "server/cluster/replica_controller.h"
 #include "server/loop/worker_pool.h"
 #include "server/move/incoming_move.h"
@@ -142,9 +143,11 @@ class Administration {
   /// Threads for calls about versions that block; only where versions() is not an Error.
   WorkerPool& workers() { return *workers_; }
   /// The published versions and who makes them, as in `host`, once the daemon serves. Call at most once.
-  void setVersions(ParameterHost& host) {
+  /// `self`: this daemon's number in VersionFreshness::path.
+  void setVersions(ParameterHost& host, uint64_t self) {
+    self_ = self;
     if (host.versions()) workers_ = std::make_unique<WorkerPool>(kWorkers);
-    versions_ = host.versions();
+    versions_ = host.versions().get();
     publisher_ = host.publisher();
     intake_ = host.intake();
     hasVersionsOrNone_ = true;
@@ -154,16 +157,33 @@ class Administration {
     if (!hasVersionsOrNone_) return isStandby();
     VersionStore* const versions = versions_;
     if (!versions) return noVersions();
+    if (versions->hidden()) return versionsArrive();
     return std::ref(*versions);
+  }
+  /// How current the published versions are, from now on: where they come from another daemon. Call before
+  /// setVersions(), at most once. `freshness` is thread-safe.
+  void setFreshness(std::function<VersionFreshness()> freshness) { freshness_ = std::move(freshness); }
+  /// How the published versions compare with those of their source. Errors as of versions().
+  Result<VersionFreshness> freshness() const {
+    PSD_RETURN_IF_ERROR(versions().status());
+    if (freshness_) return freshness_();
+    const auto newest = versions_.load()->find(0);
+    VersionFreshness here{.newest = newest.ok() ? newest->number : 0,
+                          .history = newest.ok() ? newest->history : 0};
+    here.sourceNewest = here.newest;
+    here.sourceHistory = here.history;
+    here.path = {self_};
+    return here;
   }
   /// Where programs that train elsewhere publish. ErrorCode::invalidArgument if they do not here.
   Result<std::reference_wrapper<PartsIntake>> intake() const {
     PartsIntake* const intake = intake_;
     if (intake) return std::ref(*intake);
     PSD_RETURN_IF_ERROR(versions().status());
+    const std::string what =
+        freshness_ ? "copies the versions of another one" : "publishes the model that it trains";
     return Error{ErrorCode::invalidArgument,
-                 "this daemon publishes the model that it trains; a store of versions has publish.from "
-                 "\"publishers\""};
+                 "this daemon " + what + "; a store of versions has publish.from \"publishers\""};
   }
   /// Publishes a version now.
   kj::Promise<Result<VersionInfo>> publish(std::string by) {
@@ -171,10 +191,15 @@ class Administration {
                                                    ParameterHost&) -> kj::Promise<Result<VersionInfo>> {
       coordinator.logOperatorRequest("a version", by);
       if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
+      const ServingState& serving = coordinator.serving();
+      if (serving.outgoing().moved()) return Result<VersionInfo>(serving.movedError());
       if (publisher_) return publisher_.load()->publish();
       return Result<VersionInfo>(ErrorCode::invalidArgument,
-                                 "this daemon stores the versions of other programs (publish.from is "
-                                 "\"publishers\"): they publish, with psd.Publisher");
+                                 freshness_
+                                     ? "this daemon copies the versions of another one (publish.from is "
+                                       "\"upstream\"): publish there"
+                                     : "this daemon stores the versions of other programs (publish.from is "
+                                       "\"publishers\"): they publish, with psd.Publisher");
     });
   }
   /// Rolls the model back to a published version; resolves with the version that this makes.
@@ -185,6 +210,10 @@ class Administration {
           const std::string what = "a rollback to version " + std::to_string(number);
           coordinator.logOperatorRequest(what, by);
           if (const auto has = versions(); !has.ok()) return Result<VersionInfo>(has.error());
+          if (coordinator.serving().outgoing().underWay()) {
+            return Result<VersionInfo>(ErrorCode::notReady,
+                                       "the model is about to move to other daemons; try again");
+          }
           return host.rollBack(
               number, [&coordinator] { return coordinator.departed(); },
               [&coordinator, number] {
@@ -244,13 +273,18 @@ class Administration {
       bytes += (store.shardCount() + store.rowShardCount()) * kShardBytes +
                store.model().tables.size() * kTableBytes;
     }
-    if (const VersionStore* const versions = host.versions()) bytes += versions->entries() * kVersionBytes;
+    if (host.versions()) bytes += host.versions()->entries() * kVersionBytes;
     return bytes;
   }
 
   static constexpr size_t kWorkers = 2;
   static Error isStandby() {
     return {ErrorCode::standby, "this daemon does not serve: its primary has the published versions"};
+  }
+  static Error versionsArrive() {
+    return {ErrorCode::standby,
+            "the model and its published versions are being moved here from another daemon, and the move is "
+            "not known to be committed"};
   }
   static Error noVersions() {
     return {ErrorCode::invalidArgument,
@@ -280,6 +314,8 @@ class Administration {
   std::atomic<Publisher*> publisher_{nullptr};
   std::atomic<PartsIntake*> intake_{nullptr};
   std::atomic<bool> hasVersionsOrNone_{false};
+  std::atomic<uint64_t> self_{0};
+  std::function<VersionFreshness()> freshness_;  // null: this daemon is the source
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
   std::unique_ptr<WorkerPool> workers_;  // last: its work uses what the members above refer to

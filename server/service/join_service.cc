@@ -59,6 +59,12 @@ Status JoinService::mayBridge(const ModelSpec& model) const {
         "a bridge averages tensors; this model has embedding tables, whose rows are this machine's alone"};
   }
   for (const GroupConfig& group : loop_->config().groups) {
+    if (group.optimizer.derivesWeights()) {
+      return {ErrorCode::invalidArgument,
+              "optimizer " + group.optimizer.describe() +
+                  ": a bridge adds to the parameters between updates, and they are a function of this "
+                  "optimizer's state; expected another one in this machine's daemon"};
+    }
     if (group.policy.traits.differences) continue;
     return {ErrorCode::invalidArgument,
             "policy " + describePolicies(loop_->config().groups) +
@@ -70,7 +76,7 @@ Status JoinService::mayBridge(const ModelSpec& model) const {
 
 kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   using Answer = Result<JoinedTrainer>;
-  if (loop_->config().isStore()) return Answer(refused(storeHasNoModel()));
+  if (loop_->config().servesOnlyVersions()) return Answer(refused(storeHasNoModel()));
   if (request.candidate.bridges) {
     if (Status may = mayBridge(request.model); !may.ok()) return Answer(refused(may.error()));
   }

@@ -55,9 +55,24 @@ struct AssemblingStatus {
   }
 };
 
+/// The daemon that a replica follows.
+struct UpstreamStatus {
+  std::string address;               ///< empty: none is reached
+  uint64_t newest = 0;               ///< number of the source's newest version, as far as known; 0: none
+  uint64_t hops = 0;                 ///< daemons from this one to the source; 0: unknown
+  std::optional<double> ageSeconds;  ///< since all versions of the source were here; nothing: unknown
+
+  static void fields(auto& visit, auto& self) {
+    visit("address", self.address);
+    visit("newest", self.newest);
+    visit("hops", self.hops);
+    visit("age_seconds", self.ageSeconds);
+  }
+};
+
 /// The published versions, if the configuration has `publish`.
 struct PublishStatus {
-  std::string from;     ///< as configured: "training" or "publishers"
+  std::string from;     ///< as configured: "training", "publishers" or "upstream"
   std::string path;     ///< folder of the versions; empty: they are in memory and end with the daemon
   std::string as;       ///< as configured: "model", "f32", "bf16" or "f16"; empty: from publishers
   std::string history;  ///< sixteen hexadecimal digits
@@ -67,7 +82,8 @@ struct PublishStatus {
   uint64_t abandoned = 0;      ///< steps whose parts did not all arrive
   uint64_t receivedBytes = 0;  ///< of parts
   std::optional<AssemblingStatus> assembling;
-  std::string error;  ///< empty: the last attempt succeeded
+  std::optional<UpstreamStatus> upstream;  ///< of a replica
+  std::string error;                       ///< empty: the last attempt succeeded
   double lastSeconds = 0, pauseMaxSeconds = 0;
   std::vector<VersionStatus> versions;     ///< oldest first
   std::vector<VersionLeaseStatus> leases;  ///< ordered by reader
@@ -84,6 +100,7 @@ struct PublishStatus {
     visit("abandoned", self.abandoned);
     visit("received_bytes", self.receivedBytes);
     visit("assembling", self.assembling);
+    visit("upstream", self.upstream);
     visit("error", self.error);
     visit("last_seconds", self.lastSeconds);
     visit("pause_max_seconds", self.pauseMaxSeconds);

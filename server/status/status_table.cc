@@ -209,6 +209,13 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   return out;
 }
 
+std::string upstreamLine(const UpstreamStatus& upstream, uint64_t newest) {
+  std::string text = upstream.address.empty() ? "no daemon is reached" : upstream.address;
+  if (upstream.newest > newest) text += ", behind version " + std::to_string(upstream.newest);
+  if (upstream.ageSeconds) text += ", complete " + durationText(*upstream.ageSeconds) + " ago";
+  return labelledLine("upstream", text);
+}
+
 std::string publishLines(const PublishStatus& publish) {
   std::string text = "none yet";
   if (publish.newest > 0) {
@@ -220,7 +227,9 @@ std::string publishLines(const PublishStatus& publish) {
   if (publish.failures > 0) text += fmt::format(", {} failed", publish.failures);
   if (publish.abandoned > 0) text += ", " + countText(publish.abandoned, "step") + " abandoned";
   std::string out = labelledLine("published", text);
-  if (!publish.error.empty()) out += labelledLine("", "NOT PUBLISHED: " + publish.error);
+  if (!publish.error.empty())
+    out += labelledLine("", (publish.upstream ? "NOT COPIED: " : "NOT PUBLISHED: ") + publish.error);
+  if (publish.upstream) out += upstreamLine(*publish.upstream, publish.newest);
   if (!publish.assembling) return out;
   const AssemblingStatus& step = *publish.assembling;
   std::string state = "is written";
@@ -307,7 +316,7 @@ std::string statusTable(const DaemonStatus& status) {
   std::string out = oneLine(heading, kLineBytesMax) + "\n";
   out += labelledLine("listening", joined(status.addresses, ", "));
   if (!status.movedTo.empty()) out += labelledLine("moved to", joined(status.movedTo, " "));
-  const bool isStore = status.publish && status.publish->from == "publishers";  // which has no model
+  const bool isStore = status.publish && status.publish->from != "training";  // which has no model
   if (!isStore) {
     out += labelledLine("policy", status.policy);
     out += labelledLine("optimizer", status.optimizer);

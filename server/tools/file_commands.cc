@@ -1,5 +1,6 @@
 #include "server/tools/file_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -53,17 +54,32 @@ Status printRebuilt(Env& env, ParameterStore& store, const std::string& to) {
 
 }  // namespace
 
-Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to) {
+Result<TableFormat> readTableFormat(const std::optional<std::string>& name) {
+  if (!name) return TableFormat::safetensors;
+  const auto found = std::ranges::find(kTableFormats, *name);
+  if (found != kTableFormats.end()) return static_cast<TableFormat>(found - kTableFormats.begin());
+  return Error{ErrorCode::invalidArgument, "--format: '" + printable(*name) + "' is not a format; expected " +
+                                               joined(kTableFormats, ", ")};
+}
+
+Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to,
+                   TableFormat format) {
   PSD_RETURN_IF_ERROR(checkExists(env, path));
   std::string out;
   const Status exported = retryBesideDaemon(env, path, [&]() -> Status {
     out.clear();
     PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointAt(env, path, out));
-    PSD_RETURN_IF_ERROR(table.empty() ? exportCheckpoint(env, checkpoint, to)
-                                      : exportTable(env, checkpoint, table, to));
-    const std::string what =
-        table.empty() ? fmt::format("model '{}'", checkpoint.manifest.model.name) : "table '" + table + "'";
-    out += fmt::format("wrote {} of checkpoint {} to '{}'\n", what, checkpoint.manifest.number, to);
+    const uint64_t number = checkpoint.manifest.number;
+    if (table.empty()) {
+      PSD_RETURN_IF_ERROR(exportCheckpoint(env, checkpoint, to));
+      out += fmt::format("wrote model '{}' of checkpoint {} to '{}'\n", checkpoint.manifest.model.name,
+                         number, to);
+      return {};
+    }
+    PSD_ASSIGN_OR_RETURN(const ExportedTable exported, exportTable(env, checkpoint, table, format, to));
+    out +=
+        fmt::format("wrote table '{}' of checkpoint {} to '{}': {} row(s), {} value(s) that are not zero\n",
+                    table, number, to, exported.rows, exported.nonZeroValues);
     return {};
   });
   print(out);

@@ -8,16 +8,21 @@
 #include "common/os/env.h"
 #include "common/status/status.h"
 #include "server/checkpoint/replay_choice.h"
+#include "server/checkpoint/table_export.h"
 
 namespace psd {
 
 /// The subcommands that read what a daemon has saved on disk; none needs a running daemon. Each prints to
 /// standard output and blocks.
 
+/// The format that --format names, without it safetensors.
+Result<TableFormat> readTableFormat(const std::optional<std::string>& name);
+
 /// `psd export`: writes a checkpoint's tensors, or the embedding table `table` unless that is empty, as one
 /// safetensors file `to`. `path`: a checkpoint, or a folder of checkpoints, of which the newest complete one
 /// is used.
-Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to);
+Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to,
+                   TableFormat format = TableFormat::safetensors);
 
 /// `psd replay`: rebuilds the model after update `until` of each shard (nullopt: the last) from the
 /// checkpoints and the log in `folder`, and writes it to `to` (empty: not written) as one safetensors file.

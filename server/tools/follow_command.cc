@@ -5,12 +5,14 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
-#include "server/client/version_client.h"
+#include "server/client/whole_version_client.h"
 #include "server/tools/hook.h"
 #include "server/tools/version_target.h"
 
@@ -36,6 +38,7 @@ bool mayPass(const Error& error) {
     case ErrorCode::notReady:
     case ErrorCode::overloaded:
     case ErrorCode::standby:
+    case ErrorCode::stale:
     case ErrorCode::io: return true;
     default: return false;
   }
@@ -64,7 +67,9 @@ class Follow {
       const Status outcome = followOnce();
       if (options_.once && outcome.ok()) return hooked_;
       if (outcome.ok()) continue;  // readers hold the place of the next version
-      if (options_.once || !mayPass(outcome.error())) return outcome;
+      const bool isOther = isOtherLeft(outcome.error());
+      const bool goesOn = !options_.once || std::exchange(moved_, false) || isOther;
+      if (!goesOn || !mayPass(outcome.error())) return outcome;
       if (written_ > before) {
         pause = kPauseMin;
         warned.clear();
@@ -78,6 +83,14 @@ class Follow {
   }
 
  private:
+  /// After a daemon was beyond the bound: calls the next one from now on. Returns whether there is one that
+  /// was not asked since a version was taken.
+  bool isOtherLeft(const Error& error) {
+    if (error.code != ErrorCode::stale) return false;
+    std::ranges::rotate(call_.servers, call_.servers.begin() + 1);
+    return ++stale_ < call_.servers.size();
+  }
+
   /// Verifies the version that is there. The hook may not have run for it.
   void lookAtFile() {
     const auto found = target_.verified();
@@ -106,15 +119,58 @@ class Follow {
   }
 
   Status followOnce() {
-    PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call_));
+    PSD_ASSIGN_OR_RETURN(const std::vector<Address> daemons, allPrimaryAddresses(call_));
     Status here;  // an error on this side, not of the daemon
-    const Status there = followVersions(address, call_.timeout, call_.credentials, known_, !options_.once,
-                                        [&](const PulledVersion& version) {
-                                          Result<bool> more = take(version);
-                                          here = more.status();
-                                          return more;
-                                        });
+    const auto taking = [&](const PulledVersion& version) {
+      Result<bool> more = take(version);
+      here = more.status();
+      return more;
+    };
+    DaemonAddresses moved;
+    FollowTerms terms{.timeout = call_.timeout, .take = taking, .moved = [&moved](const DaemonAddresses& to) {
+                        moved = to;
+                      }};
+    if (options_.once) {
+      terms.upToDate = [this] {
+        hook(known_);
+        return false;
+      };
+    }
+    if (options_.bound.any()) {
+      terms.check = [&](const VersionFreshness& freshness, auto) {
+        return options_.bound.check(freshness, daemons.front().toString());
+      };
+    }
+    const Status there = daemons.size() > 1
+                             ? followWholeVersions({daemons, call_.timeout, call_.credentials}, known_, terms)
+                             : followVersions(daemons.front(), call_.credentials, known_, base_, terms);
+    if (here.ok() && !moved.empty()) PSD_RETURN_IF_ERROR(followMove(daemons, moved));
     return here.ok() ? there : here;
+  }
+
+  /// The model has moved from the daemons `from`, by partition, to the daemons `to`.
+  Status followMove(const std::vector<Address>& from, const DaemonAddresses& to) {
+    std::vector<std::string> all;
+    for (const std::vector<std::string>& there : to) all.insert(all.end(), there.begin(), there.end());
+    const bool wasSafe = std::ranges::any_of(from, [](const Address& address) { return address.tls; });
+    if (wasSafe && !tokenInTheClear(call_.credentials.token, all).empty()) {
+      return {
+          ErrorCode::invalidArgument,
+          fmt::format("the model has moved to {}, where the token, which was sent over TLS so far, would be "
+                      "sent unencrypted",
+                      joined(all, ","))};
+    }
+    const auto left = std::ranges::find_if(call_.servers, [&from](const std::string& server) {
+      const auto parsed = parseAddress(server);
+      return parsed.ok() && *parsed == from.front();
+    });
+    if (from.size() > 1 || to.size() > 1) {
+      call_.servers = to.front();  // the first of several daemons knows the others
+    } else if (left != call_.servers.end()) {
+      call_.servers = addressesAfterMove(to.front(), std::string(*left), call_.servers);
+    }
+    moved_ = true;
+    return {};
   }
 
   /// Returns whether to continue.
@@ -134,6 +190,7 @@ class Follow {
     PSD_ASSIGN_OR_RETURN(const VersionImage image, versionImage(info, version.bytes, map_));
     PSD_RETURN_IF_ERROR(target_.write(image));
     written_++;
+    stale_ = 0;
     known_ = info;
     const bool isOfStep = info.moment == VersionMoment::step;
     printNow(fmt::format("version {}: {}, step {}{}{}", info.number, bytesText(image.info.bytes), info.step,
@@ -154,13 +211,16 @@ class Follow {
     if (!ran.ok() && !options_.once) warnNow(fmt::format("version {}: {}", info.number, ran.message()));
   }
 
-  const DaemonCall& call_;
+  DaemonCall call_;  // its servers are where the model is
   const FollowOptions& options_;
   VersionTarget& target_;
   const TensorMap* const map_;
   VersionInfo known_;
+  PatchBase base_;
   uint64_t written_ = 0;
-  Status hooked_;  // outcome of the hook, with `once`
+  size_t stale_ = 0;    // daemons beyond the bound since the last version
+  bool moved_ = false;  // since the last attempt
+  Status hooked_;       // outcome of the hook, with `once`
 };
 
 }  // namespace
@@ -179,7 +239,7 @@ Status follow(Env& env, const DaemonCall& call, const FollowOptions& options) {
 Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const std::string& mapFile,
                      const std::string& to) {
   PSD_ASSIGN_OR_RETURN(const std::optional<TensorMap> map, readMap(env, mapFile));
-  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> daemons, allPrimaryAddresses(call));
   Status written;  // an error on this side, not of the daemon
   const auto write = [&](const PulledVersion& version) -> Status {
     PSD_ASSIGN_OR_RETURN(const VersionImage image,
@@ -191,8 +251,10 @@ Status exportVersion(Env& env, const DaemonCall& call, uint64_t number, const st
         fmt::format("wrote version {} of {} to '{}'", version.info.number, joined(call.servers, ","), to));
     return {};
   };
-  const Status pulled = pullVersion(address, number, call.timeout, call.credentials,
-                                    [&](const PulledVersion& version) { return written = write(version); });
+  const auto take = [&](const PulledVersion& version) { return written = write(version); };
+  const Status pulled = daemons.size() > 1
+                            ? pullWholeVersion({daemons, call.timeout, call.credentials}, number, take)
+                            : pullVersion(daemons.front(), number, call.timeout, call.credentials, take);
   return written.ok() ? pulled : written;
 }
 

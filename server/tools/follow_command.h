@@ -5,6 +5,7 @@
 
 #include "common/os/env.h"
 #include "common/status/status.h"
+#include "common/types/version_info.h"
 #include "server/tools/daemon_calls.h"
 
 namespace psd {
@@ -16,13 +17,15 @@ struct FollowOptions {
   std::string map;     ///< file of a TensorMap; empty: none
   std::string hook;    ///< command of a shell, run after each version; empty: none
   std::chrono::milliseconds hookTimeout{60'000};
-  bool once = false;  ///< end after one version
+  bool once = false;     ///< end after one version
+  FreshnessBound bound;  ///< of the daemons that it follows
 };
 
 /// `psd follow`: keeps a file with the newest published version of a daemon, FOLDER/model.safetensors or a
 /// shared-memory file, which is replaced atomically. Starts with the version in the file, if it is one that
 /// the same map has made, and never replaces it by an older one of the same history. Reconnects for as long
-/// as needed, except with `once`. Prints a line for each version. Blocks, until a permanent error without
+/// as needed, except with `once`. A daemon beyond `bound` is left for the next address; with `once` each is
+/// tried. Prints a line for each version. Blocks, until a permanent error without
 /// `once`.
 Status follow(Env& env, const DaemonCall& call, const FollowOptions& options);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/json_file.h"
+#include "common/patch/version_patch.h"
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
 #include "common/types/bridge.h"
@@ -15,6 +16,7 @@
 #include "server/checkpoint/replay.h"
 #include "server/checkpoint/whole.h"
 #include "server/publish/shared_version_file.h"
+#include "server/publish/version_file.h"
 #include "server/tools/saved_files.h"
 
 namespace psd {
@@ -186,20 +188,9 @@ Status inspectTensors(Env& env, const std::string& path, Findings& out) {
   return {};
 }
 
-/// Of `psd follow --shared`; returns whether the file is one.
-Result<bool> inspectShared(Env& env, const std::string& path, Findings& out) {
-  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
-  std::vector<std::byte> start(std::min<uint64_t>(file->size(), 8));
-  PSD_RETURN_IF_ERROR(file->read(0, start));
-  if (!isSharedVersionFile(start)) return false;
-  PSD_ASSIGN_OR_RETURN(const std::optional<VersionHeader> shared, readSharedVersion(env, path));
-  out.json = {{"kind", "shared_versions"}, {"version", nullptr}};
-  out.text += "shared-memory file of psd follow\n";
-  if (!shared) {
-    out.text += "no version yet\n";
-    return true;
-  }
-  const VersionInfo& info = shared->info;
+/// A verified version, in place of what `out` has.
+void describeVersion(const VersionHeader& version, Findings& out) {
+  const VersionInfo& info = version.info;
   out.json.update(Json{{"version", info.number},
                        {"history", fmt::format("{:016x}", info.history)},
                        {"step", info.step},
@@ -208,14 +199,84 @@ Result<bool> inspectShared(Env& env, const std::string& path, Findings& out) {
                        {"bytes", info.bytes},
                        {"map", nullptr},
                        {"tensors", Json::array()}});
-  if (!shared->map.empty()) out.json["map"] = shared->map;
-  out.text += fmt::format("version {} of {}, history {:016x}, step {}, {}, all checksums valid\n",
-                          info.number, info.created, info.history, info.step, momentName(info.moment));
-  for (const SafetensorsEntry& tensor : shared->tensors) {
+  if (!version.map.empty()) out.json["map"] = version.map;
+  const std::string part = info.parts == 0 ? "" : fmt::format("part {} of {}, ", info.part + 1, info.parts);
+  out.text += fmt::format("version {} of {}, {}history {:016x}, step {}, {}, all checksums valid\n",
+                          info.number, info.created, part, info.history, info.step, momentName(info.moment));
+  for (const SafetensorsEntry& tensor : version.tensors) {
     out.json["tensors"].push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
     out.text += "  " + tensor.toString() + "\n";
   }
+}
+
+/// The first bytes of a file, at most `count`.
+Result<std::vector<std::byte>> startOf(Env& env, const std::string& path, uint64_t count) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
+  std::vector<std::byte> start(std::min(file->size(), count));
+  PSD_RETURN_IF_ERROR(file->read(0, start));
+  return start;
+}
+
+/// Of `psd follow --shared`; returns whether the file is one.
+Result<bool> inspectShared(Env& env, const std::string& path, Findings& out) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<std::byte> start, startOf(env, path, 8));
+  if (!isSharedVersionFile(start)) return false;
+  PSD_ASSIGN_OR_RETURN(const std::optional<VersionHeader> shared, readSharedVersion(env, path));
+  out.json = {{"kind", "shared_versions"}, {"version", nullptr}};
+  out.text += "shared-memory file of psd follow\n";
+  if (shared) {
+    describeVersion(*shared, out);
+  } else {
+    out.text += "no version yet\n";
+  }
   return true;
+}
+
+Status inspectVersion(Env& env, const std::string& path, Findings& out) {
+  out.json = {{"kind", "version"}, {"version", nullptr}};
+  PSD_ASSIGN_OR_RETURN(const VersionHeader header, verifyVersionFile(env, path));
+  describeVersion(header, out);
+  return {};
+}
+
+/// A patch between published versions; returns whether the file is one.
+Result<bool> inspectPatch(Env& env, const std::string& path, Findings& out) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<std::byte> start, startOf(env, path, kPatchHeadBytes));
+  if (start.size() < kPatchHeadBytes || !peekPatch(std::span<const std::byte, kPatchHeadBytes>(start))) {
+    return false;
+  }
+  PSD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, startOf(env, path, UINT64_MAX));
+  const auto patch = VersionPatch::read(bytes);
+  if (!patch.ok()) return Error{patch.error().code, quotedPath(path) + ": " + patch.message()};
+  const VersionInfo& to = patch->header().info;
+  out.json = {{"kind", "patch"},
+              {"from", patch->from()},
+              {"to", to.number},
+              {"history", fmt::format("{:016x}", to.history)},
+              {"bytes", bytes.size()}};
+  out.text += fmt::format("patch from version {} to version {} of history {:016x}, checksum valid\n",
+                          patch->from(), to.number, to.history);
+  return true;
+}
+
+/// The folder of a daemon's published versions.
+Status inspectVersions(Env& env, const std::string& path, const std::vector<uint64_t>& numbers,
+                       Findings& out) {
+  out.json = {{"kind", "versions"}, {"versions", Json::array()}};
+  Status worst;
+  for (const uint64_t number : numbers) {
+    Findings version;
+    const Status inspected = inspectVersion(env, versionPath(path, number), version);
+    if (!inspected.ok()) {
+      worst = inspected;
+      version.text = fmt::format("version {}: {}\n", number, inspected.message());
+      version.json = {{"kind", "version"}, {"version", number}};
+    }
+    version.json["error"] = inspected.ok() ? Json() : Json(inspected.message());
+    out.text += version.text.substr(0, version.text.find('\n') + 1);
+    out.json["versions"].push_back(std::move(version.json));
+  }
+  return worst;
 }
 
 Status inspectDeparted(Env& env, const std::string& path, Findings& out) {
@@ -323,13 +384,19 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
 Status inspectAnything(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const bool named, isCheckpoint(env, path));
   if (named) return inspectCheckpoint(env, path, out);
-  if (env.list(path).ok()) return inspectFolder(env, path, out);
+  if (env.list(path).ok()) {
+    PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, listVersions(env, path));
+    return versions.empty() ? inspectFolder(env, path, out) : inspectVersions(env, path, versions, out);
+  }
   const std::string name = nameIn(path);
   if (name == kManifestName) return inspectCheckpoint(env, folderOf(path), out);
   if (name == kDepartedName) return inspectDeparted(env, folderOf(path), out);
   if (segmentOf(name)) return inspectSegment(env, path, out);
   PSD_ASSIGN_OR_RETURN(const bool shared, inspectShared(env, path, out));
-  return shared ? Status() : inspectTensors(env, path, out);
+  if (shared) return {};
+  PSD_ASSIGN_OR_RETURN(const bool patch, inspectPatch(env, path, out));
+  if (patch) return {};
+  return readVersionHeader(env, path).ok() ? inspectVersion(env, path, out) : inspectTensors(env, path, out);
 }
 
 }  // namespace

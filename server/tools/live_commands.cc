@@ -136,7 +136,28 @@ void LiveCommands::addVersions(CLI::App& app) {
   followed_.app->add_option("--exec-timeout", hookSeconds_, "Kill COMMAND after this time")
       ->capture_default_str()
       ->type_name("SECONDS");
+  followed_.app
+      ->add_option("--max-versions-behind", behind_,
+                   "Use another address while the source of this replica has more newer versions")
+      ->type_name("N");
+  followed_.app
+      ->add_option("--max-seconds-behind", behindSeconds_,
+                   "Use another address once this replica had all versions of its source longer ago")
+      ->type_name("SECONDS");
   followed_.app->add_flag("--once", once_, "End after one version");
+}
+
+Result<FreshnessBound> LiveCommands::parseBound() const {
+  FreshnessBound bound;
+  if (!behind_.empty()) {
+    PSD_ASSIGN_OR_RETURN(bound.versions, parseInteger({"--max-versions-behind", behind_}, 0, UINT64_MAX));
+  }
+  if (!behindSeconds_.empty()) {
+    PSD_ASSIGN_OR_RETURN(const double seconds, parseSeconds({"--max-seconds-behind", behindSeconds_},
+                                                            kLiveTimeoutSecondsMax, Zero::allowed));
+    bound.time = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  }
+  return bound;
 }
 
 std::optional<Status> LiveCommands::run() const {
@@ -172,7 +193,8 @@ std::optional<Status> LiveCommands::run() const {
                            parseSeconds({"--exec-timeout", hookSeconds_}, kLiveTimeoutSecondsMax));
       const auto timeout =
           std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-      return psd::follow(*makePosixEnv(), call, {into_, shared_, map_, hook_, timeout, once_});
+      PSD_ASSIGN_OR_RETURN(const FreshnessBound bound, parseBound());
+      return psd::follow(*makePosixEnv(), call, {into_, shared_, map_, hook_, timeout, once_, bound});
     });
   }
   if (*set_.app) {

@@ -49,13 +49,15 @@ class LiveCommands {
   };
   /// Adds the commands for published versions.
   void addVersions(CLI::App& app);
+  /// Of `psd follow`.
+  Result<FreshnessBound> parseBound() const;
   static Command add(CLI::App& to, const std::string& name, const std::string& help,
                      const std::string& seconds);
 
   Command top_, checkpoint_, publish_, versions_, rollback_, followed_, remove_, set_, events_, switch_,
       recover_, move_;
   std::string rank_, version_, assignment_, count_ = "0", sort_ = "rank", patience_ = "30", into_, shared_,
-                                            map_, hook_, hookSeconds_ = "60";
+                                            map_, hook_, hookSeconds_ = "60", behind_, behindSeconds_;
   std::vector<std::string> to_;
   bool follow_ = false, json_ = false, here_ = false, once_ = false;
 };

@@ -148,6 +148,11 @@ Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
     print("done", "the model had moved there already; the new daemons have been notified");
     return {};
   }
+  if (report.versions > 0) {
+    print("copied",
+          fmt::format("{} published version{}; the copy before the quiesce took {}", report.versions,
+                      report.versions == 1 ? "" : "s", durationText(report.versionSeconds)));
+  }
   print("quiesced", fmt::format("{} trainer{}, after {}", report.trainers, report.trainers == 1 ? "" : "s",
                                 durationText(report.quiesceSeconds)));
   print("moved", fmt::format("{} parameters{}, in {}", report.parameters,

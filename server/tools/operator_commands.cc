@@ -9,12 +9,14 @@
 #include "common/log/log.h"
 #include "common/os/env.h"
 #include "common/plan/model_partitions.h"
+#include "common/safetensors/combined_version.h"
 #include "common/safetensors/safetensors.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/manifest.h"
 #include "server/client/admin_client.h"
+#include "server/client/whole_version_client.h"
 #include "server/config/config_schema.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
@@ -196,7 +198,46 @@ Status rollBackServer(const DaemonCall& call, uint64_t number) {
   return {};
 }
 
+namespace {
+
+/// The versions that all daemons of a model have, and who leases the parts of the first.
+Status printWholeVersions(const DaemonCall& call, const std::vector<Address>& daemons, bool json) {
+  PSD_ASSIGN_OR_RETURN(const auto lists, fetchVersionLists({daemons, call.timeout, call.credentials}));
+  PublishStatus whole;
+  const std::vector<VersionInfo> common = commonVersions(lists);
+  for (const VersionInfo& version : common) {
+    whole.versions.push_back({version.number, version.step, version.created,
+                              std::string(momentName(version.moment)), version.bytes});
+  }
+  if (!json) {
+    PSD_ASSIGN_OR_RETURN(const DaemonStatus lead, readStatusAt(daemons.front(), call));
+    if (lead.publish) whole.leases = lead.publish->leases;
+    std::fputs(versionsTable(whole).c_str(), stdout);
+    return {};
+  }
+  Json out = {{"versions", Json::array()}, {"daemons", Json::array()}};
+  for (const VersionInfo& version : common) {
+    out["versions"].push_back({{"number", version.number},
+                               {"history", fmt::format("{:016x}", version.history)},
+                               {"step", version.step},
+                               {"created", version.created},
+                               {"moment", momentName(version.moment)},
+                               {"file_bytes", version.bytes}});
+  }
+  for (const Address& daemon : daemons) {
+    PSD_ASSIGN_OR_RETURN(const Json document, statusAt(daemon, call));
+    const auto publish = document.find("publish");
+    out["daemons"].push_back(publish == document.end() ? Json() : *publish);
+  }
+  std::puts(jsonText(out, 2).c_str());
+  return {};
+}
+
+}  // namespace
+
 Status printVersions(const DaemonCall& call, bool json) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> daemons, allPrimaryAddresses(call));
+  if (daemons.size() > 1) return printWholeVersions(call, daemons, json);
   if (json) {
     PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
     const auto publish = document.find("publish");
@@ -208,6 +249,10 @@ Status printVersions(const DaemonCall& call, bool json) {
     return {ErrorCode::invalidArgument, joined(call.servers, ",") +
                                             ": this daemon publishes no versions: its configuration has no "
                                             "`publish`"};
+  }
+  if (status.state == kStateMoved) {
+    return {ErrorCode::standby, fmt::format("{}: the model has moved, with its versions, to {}",
+                                            joined(call.servers, ","), joined(status.movedTo, " "))};
   }
   std::fputs(versionsTable(*status.publish).c_str(), stdout);
   return {};

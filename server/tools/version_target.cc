@@ -27,8 +27,7 @@ class FolderTarget final : public VersionTarget {
   Result<std::optional<VersionHeader>> verified() override {
     PSD_ASSIGN_OR_RETURN(const bool exists, env_.exists(file_));
     if (!exists) return std::optional<VersionHeader>();
-    PSD_ASSIGN_OR_RETURN(VersionHeader header, readVersionHeader(env_, file_));
-    PSD_RETURN_IF_ERROR(verifyVersionFile(env_, file_).status());
+    PSD_ASSIGN_OR_RETURN(VersionHeader header, verifyVersionFile(env_, file_));
     return std::optional(std::move(header));
   }
   Status write(const VersionImage& image) override {

@@ -24,7 +24,8 @@ const std::map<std::string, MemoryOperation> kMemory = {
     {"copy", MemoryOperation::copy},         {"copy_streaming", MemoryOperation::copyStreaming},
     {"triad", MemoryOperation::triad},       {"sgd", MemoryOperation::sgd},
     {"momentum", MemoryOperation::momentum}, {"adagrad", MemoryOperation::adagrad},
-    {"adam", MemoryOperation::adam}};
+    {"adam", MemoryOperation::adam},         {"lion", MemoryOperation::lion},
+    {"ftrl", MemoryOperation::ftrl},         {"ftrl_racing", MemoryOperation::ftrlRacing}};
 
 const std::map<std::string, CombineOperation> kCombine = {{"mean", CombineOperation::mean},
                                                           {"median", CombineOperation::median},

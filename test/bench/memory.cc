@@ -69,11 +69,14 @@ Optimizer optimizerOf(MemoryOperation operation) {
   if (operation == MemoryOperation::momentum) optimizer.algorithm = Sgd{.momentum = 0.9};
   if (operation == MemoryOperation::adagrad) optimizer.algorithm = Adagrad{};
   if (operation == MemoryOperation::adam) optimizer.algorithm = Adam{};
+  if (operation == MemoryOperation::lion) optimizer.algorithm = Lion{};
+  if (operation == MemoryOperation::ftrl || operation == MemoryOperation::ftrlRacing)
+    optimizer.algorithm = Ftrl{};
   return optimizer;
 }
 
-/// Reads weight, gradient and each slot; writes weight and each slot.
-MemoryTiming measureOptimizer(const Optimizer& optimizer, uint64_t bytes, double seconds) {
+/// Reads weight, gradient and each slot; writes weight and each slot. `races`: as under `hogwild`.
+MemoryTiming measureOptimizer(const Optimizer& optimizer, bool races, uint64_t bytes, double seconds) {
   const Floats weights(bytes), gradient(bytes);
   std::vector<std::unique_ptr<Floats>> memory;
   std::vector<float*> slots;
@@ -84,8 +87,8 @@ MemoryTiming measureOptimizer(const Optimizer& optimizer, uint64_t bytes, double
   // Not zero: what remains of a gradient after many steps must not become subnormal, which is slow.
   std::fill_n(gradient.data(), gradient.count(), 1.f);
   const Timing timing = measure(seconds, [&] {
-    racyApply(optimizer, {.number = 2, .learningRate = 1e-3}, 0, weights.count(), weights.data(),
-              gradient.data(), slots);
+    racyApply(optimizer, {.number = 2, .learningRate = 1e-3, .races = races}, 0, weights.count(),
+              weights.data(), gradient.data(), slots);
     keep(weights.data());
   });
   return {timing, bytes * (3 + 2 * slots.size())};
@@ -114,7 +117,9 @@ MemoryTiming measureMemory(MemoryOperation operation, uint64_t bytes, double sec
       });
       return {timing, 3 * bytes};
     }
-    default: return measureOptimizer(optimizerOf(operation), bytes, seconds);
+    default:
+      return measureOptimizer(optimizerOf(operation), operation == MemoryOperation::ftrlRacing, bytes,
+                              seconds);
   }
 }
 

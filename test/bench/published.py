@@ -1,11 +1,16 @@
 """How long a version takes from the call that publishes it until a reader behind a slow link has it in memory.
 
-published.py --psd PSD --package FOLDER --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N]
+published.py --psd PSD --package FOLDER --rate RATE --density P --way patch|whole|xor [--size MIB] [--versions N] [--readers N]
+             [--replicas N]
 
 Prints one JSON object. A store of weights publishes one tensor of 16-bit values, of which the share P of elements changes from version to
 version; a link of that rate (tbf) is between the daemon and the reader. `patch`: psd.Follower, which holds the version before.
 `whole`: a psd.Follower that holds none. `xor`: the writer XORs the bytes with those of the version before, compresses the result
-(zstd, level 1) and puts it into a directory, whose files a reader fetches over the same link, decompresses and XORs. Needs root."""
+(zstd, level 1) and puts it into a directory, whose files a reader fetches over the same link, decompresses and XORs. Needs root.
+
+With `--readers` the time is that of the last one. With `--replicas` they read from the leaves of a binary tree of replicas, all on
+their side of the link, whose root alone reads over it. `daemon`: processor seconds of the daemon for each version, null for
+`xor`."""
 
 import argparse
 import contextlib
@@ -21,12 +26,14 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up] / folder) for up, folder in ((1, "integration"), (2, "scripts"))]
 
 import namespaces
+from bench_programs import processor_seconds
 
 HERE, THERE = "10.79.0.2", "10.79.0.1"
 PORT = 5500
+KEPT = 2  # versions that each daemon keeps
 
 
 def link(stack, rate):
@@ -65,13 +72,13 @@ def changed(values, density, random):
 
 def read_versions(address, whole):
     import psd
-    follower, held = psd.Follower(address), 0
+    follower, held = psd.Follower(address, connect_timeout=60), 0
     while True:
         held = follower.wait(at_least=held + 1)
         print(json.dumps({"at": time.monotonic(), "number": held, "bytes": follower.received_bytes}), flush=True)
         if whole:
             follower.close()
-            follower = psd.Follower(address)
+            follower = psd.Follower(address, connect_timeout=60)
 
 
 def read_directory(elements):
@@ -88,28 +95,47 @@ def read_directory(elements):
 # --- The writers ---------------------------------------------------------------------------------------------------------
 
 
+def daemon(stack, place, options, folder, name, publish, listen):
+    config = {"listen": listen, "insecure": True, "publish": publish}
+    (folder / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
+    return started(stack, within(place, [options.psd, "--config", folder / f"{name}.json"]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def tree(stack, options, folder):
+    """Starts the replicas; returns the addresses that readers use."""
+    addresses = [f"tcp://{HERE}:{PORT + 1 + each}" for each in range(options.replicas)]
+    for each, address in enumerate(addresses):
+        upstream = addresses[(each - 1) // 2] if each else f"tcp://{THERE}:{PORT}"
+        daemon(stack, "here", options, folder, f"replica{each}", {"from": "upstream", "upstream": [upstream], "keep": KEPT}, [address])
+    leaves = addresses[len(addresses) // 2:]
+    return leaves or [f"tcp://{THERE}:{PORT}"]
+
+
 def publish_versions(stack, options, folder, values, random):
     import psd
-    config = {"listen": [f"unix://{folder / 'psd.sock'}", f"tcp://{THERE}:{PORT}"], "insecure": True,
-              "publish": {"from": "publishers", "path": str(folder / "versions"), "keep": 3}}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    started(stack, within("there", [options.psd, "--config", folder / "config.json"]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    publish = {"from": "publishers", "path": str(folder / "versions"), "keep": KEPT}
+    source = daemon(stack, "there", options, folder, "source", publish, [f"unix://{folder / 'psd.sock'}", f"tcp://{THERE}:{PORT}"])
     publisher = psd.Publisher(f"unix://{folder / 'psd.sock'}", connect_timeout=30)
     stack.callback(publisher.close)
     publisher.publish(1, {"w": values})
-    reader = started(stack, within("here", [sys.executable, __file__, "--read", f"tcp://{THERE}:{PORT}", "--way", options.way, "--package", options.package]),
-                     stdout=subprocess.PIPE, text=True)
-    first = json.loads(reader.stdout.readline())
-    seconds, travelled, before = [], [], first["bytes"]
+    addresses = tree(stack, options, folder)
+    readers = [started(stack, within("here", [sys.executable, __file__, "--read", addresses[each % len(addresses)], "--way", options.way,
+                                              "--package", options.package]), stdout=subprocess.PIPE, text=True)
+               for each in range(options.readers)]
+
+    def seen():
+        return [json.loads(reader.stdout.readline()) for reader in readers]
+    seconds, travelled, before = [], [], seen()[-1]["bytes"]
+    used = processor_seconds(source.pid)
     for step in range(2, options.versions + 2):
         values = changed(values, options.density, random)
         begun = time.monotonic()
         publisher.publish(step, {"w": values})
-        seen = json.loads(reader.stdout.readline())
-        seconds.append(seen["at"] - begun)
-        travelled.append(seen["bytes"] - (0 if options.way == "whole" else before))
-        before = seen["bytes"]
-    return seconds, travelled
+        each = seen()
+        seconds.append(max(one["at"] for one in each) - begun)
+        travelled.append(each[-1]["bytes"] - (0 if options.way == "whole" else before))
+        before = each[-1]["bytes"]
+    return seconds, travelled, (processor_seconds(source.pid) - used) / options.versions
 
 
 def write_directory(stack, options, folder, values, random):
@@ -131,7 +157,7 @@ def write_directory(stack, options, folder, values, random):
             seconds.append(seen["at"] - begun)
             travelled.append(seen["bytes"])
         before, values = values, changed(values, options.density, random)
-    return seconds, travelled
+    return seconds, travelled, None
 
 
 def serve_directory(folder):
@@ -158,10 +184,14 @@ def main():
     parser.add_argument("--way", choices=("patch", "whole", "xor"), default="patch")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--versions", type=int, default=3)
+    parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument("--replicas", type=int, default=0)
     parser.add_argument("--package", help="the folder of the Python package")
     parser.add_argument("--read")
     parser.add_argument("--serve")
     options = parser.parse_args()
+    if options.way == "xor" and (options.readers > 1 or options.replicas):
+        parser.error("--way xor has one reader and no replicas")
     if options.package:
         sys.path.insert(0, options.package)
     elements = (options.size << 20) // 2
@@ -175,8 +205,8 @@ def main():
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-published-", dir="/dev/shm")))
         link(stack, options.rate)
         work = write_directory if options.way == "xor" else publish_versions
-        seconds, travelled = work(stack, options, folder, values, random)
-    print(json.dumps({"seconds": statistics.median(seconds), "bytes": statistics.median(travelled)}))
+        seconds, travelled, used = work(stack, options, folder, values, random)
+    print(json.dumps({"seconds": statistics.median(seconds), "bytes": statistics.median(travelled), "daemon": used}))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def calls(arguments):
     model = psd.Model("small", {"w": (1024,)})
     with psd.Client(arguments.server, transport=arguments.transport) as client:
         values, gradient = model.zeros(), model.zeros()
+        gradient.fill(1e-6)  # zeros would not travel
         client.join(model, values, 0, 1)
         taken = {}
         for name, call in {"pull": lambda: client.pull(values), "push": lambda: client.push(gradient), "empty": lambda: client.ping(1)}.items():

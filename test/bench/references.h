@@ -27,7 +27,18 @@ Timing measureStream(const StreamOptions& options, double seconds);
 /// Eight bytes in each direction.
 Timing measurePingPong(StreamKind kind, double seconds);
 
-enum class MemoryOperation { copy, copyStreaming, triad, sgd, momentum, adagrad, adam };
+enum class MemoryOperation {
+  copy,
+  copyStreaming,
+  triad,
+  sgd,
+  momentum,
+  adagrad,
+  adam,
+  lion,
+  ftrl,
+  ftrlRacing
+};
 
 struct MemoryTiming {
   Timing timing;

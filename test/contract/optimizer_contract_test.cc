@@ -108,6 +108,7 @@ TEST_CASE("an optimizer moves weights against the gradient, and by nothing at ra
     for (uint64_t number = 1; number <= 20; number++) shard.update(number, std::vector{1.f, -1.f});
     CHECK(shard.state()[0][0] < 0);
     CHECK(shard.state()[0][1] == -shard.state()[0][0]);
+    if (optimizer.derivesWeights()) continue;  // has no rate 0
     Optimizer still = optimizer;
     still.fullLearningRate = 0;
     const std::vector<float> start = {0.5f, -2.f};

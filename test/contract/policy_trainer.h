@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/policy/policy_list.h"
+#include "server/policy/round_moments.h"
 #include "server/store/cpu/racy_loops.h"
 #include "server/store/parameter_store.h"
 #include "test/support/async_backend.h"
@@ -30,13 +31,15 @@ struct ServedStore {
       : ServedStore(std::move(device), entry, optimizer, ModelSpec{"", {{"w", DType::f32, {elements}}}},
                     shards, json, recorded) {}
   ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
-              ModelSpec model, uint32_t shards, const char* json = "{}", bool recorded = false) {
+              ModelSpec model, uint32_t shards, const char* json = "{}", bool recorded = false,
+              std::shared_ptr<RoundMoments> moments = nullptr) {
     auto created = ParameterStore::create(std::move(model), shards, {std::move(device)}, optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));
     PolicyScope scope{*store, 0, makeGradientPool(uint64_t{1} << 30)};
     scope.recorded = recorded;
+    scope.moments = std::move(moments);
     policy = entry.read(options).make(scope);
     PSD_REQUIRE_OK(options.finish());
   }
@@ -126,6 +129,7 @@ class Update {
 
   void samples(uint32_t count) { push_.samples = count; }
   void localSteps(uint32_t count) { push_.localSteps = count; }
+  void leadRound(uint64_t number) { push_.leadRound = number; }
   void hyperparameters(std::shared_ptr<const Hyperparameters> carried) {
     push_.hyperparameters = std::move(carried);
   }
@@ -180,7 +184,8 @@ class PolicyTrainer {
   /// One gradient for all shards, computed from `basis`; returns the last one's answer, once all are
   /// answered. `rate`: of SGD, as the push's hyperparameters.
   kj::Promise<Result<PushAnswer>> startAll(Version basis, std::span<const float> gradient,
-                                           uint32_t samples = 1, std::optional<double> rate = {}) {
+                                           uint32_t samples = 1, std::optional<double> rate = {},
+                                           uint64_t leadRound = 0) {
     const Step step{++steps_};
     const size_t shards = served_.store->shardCount();
     auto earlier = kj::heapArrayBuilder<kj::Promise<Result<PushAnswer>>>(shards - 1);
@@ -190,6 +195,7 @@ class PolicyTrainer {
       updates_.push_back(std::make_unique<Update>(
           served_, lanes_, s, basis, gradient.subspan(range.begin, range.count), trainer_, step));
       updates_.back()->samples(samples);
+      updates_.back()->leadRound(leadRound);
       if (rate) {
         updates_.back()->hyperparameters(
             std::make_shared<const Hyperparameters>(Hyperparameters{{{*rate, 0, 0, 0}}, {{range.count, 0}}}));

@@ -32,7 +32,7 @@ struct TransportRig {
     connection = kj::heap<DaemonConnection>(io, wire::wrapSocket(*io.lowLevelProvider, fd->release()),
                                             daemon.address(), std::chrono::microseconds(0), true);
     transports = kj::heap<Transports>(*connection, wanted, cudaDevice);
-    PSD_REQUIRE_OK(wait(logIn(*connection, "")));
+    PSD_REQUIRE_OK(wait(logIn(*connection, "a test", "")));
     JoinRequest request;
     request.incarnation = 1;
     auto in = wait(joinAs(*connection, request, model, UINT64_MAX));

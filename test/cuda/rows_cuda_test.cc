@@ -60,9 +60,7 @@ struct Both {
 
 std::vector<Optimizer> allOptimizers() {
   std::vector<Optimizer> all = testing::everyOptimizerOfRows(1);
-  for (const double decay : {0., 0.1}) {
-    all.push_back({RowwiseAdagrad{.weightDecay = decay, .initialAccumulatorValue = 2 * decay}, 0.1, {}});
-  }
+  for (const Optimizer& optimizer : testing::optimizersOfWholeRows()) all.push_back(optimizer);
   return all;
 }
 

@@ -143,6 +143,9 @@ TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {
            R"({"type": "adam", "amsgrad": true})",
            R"({"type": "adamw"})",
            R"({"type": "adamw", "amsgrad": true})",
+           R"({"type": "ftrl"})",
+           R"({"type": "ftrl", "l1": 0.1, "l2": 0.01, "beta": 0, "initial_accumulator_value": 0.1})",
+           R"({"type": "lion", "weight_decay": 0.01})",
        }) {
     INFO(options);
     const Optimizer optimizer = parse(options);

@@ -17,7 +17,7 @@ import counting_pairs
 import etcd
 import processes
 
-KILLS = int(os.environ.get("FAULT_BRIDGE_KILLS", "8"))
+KILLS = int(os.environ.get("FAULT_BRIDGE_KILLS", "8" if processes.LONG else "4"))
 SECONDS = 120
 INFLIGHT = 2  # pushes per trainer
 

@@ -7,8 +7,8 @@ import ledgers
 import processes
 import schedule
 
-RESTARTS = 20
-PUSHES = 4000
+RESTARTS = 20 if processes.LONG else 8
+PUSHES = 200 * RESTARTS
 BETWEEN = 60  # answers, at least
 
 

@@ -5,6 +5,7 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/store_state.h"
+#include "server/checkpoint/table_export.h"
 #include "test/fuzz/fuzz_list.h"
 #include "test/fuzz/small_store.h"
 
@@ -71,7 +72,8 @@ void readValues(const std::string& bytes, bool ofRows) {
   const auto store = makeSmallStore();
   if (!restoreStore(env, *checkpoint, *store).ok()) return;
   require(exportCheckpoint(env, *checkpoint, "/model").ok(), "a restorable checkpoint can be exported");
-  static_cast<void>(exportTable(env, *checkpoint, "t", "/table"));  // which may have lost all rows
+  static_cast<void>(
+      exportTable(env, *checkpoint, "t", TableFormat::csv, "/table"));  // which may have lost all rows
 }
 
 /// Input: 'm' and a manifest without its last lines, 't' and such a trainers.json, 'r' and a file of rows, or

@@ -50,13 +50,14 @@ TEST_CASE("fuzzed: status documents") { runAll(kStatusTarget, 5000); }
 TEST_CASE("fuzzed: plans") { runAll(kPlanTarget, 20'000); }
 TEST_CASE("fuzzed: answers of etcd") { runAll(kEtcdTarget, 20'000); }
 TEST_CASE("fuzzed: patches of versions") { runAll(kPatchTarget, 10'000); }
+TEST_CASE("fuzzed: files of sparse examples") { runAll(kSparseTarget, 3000); }
 
 TEST_CASE("every target is run here, and their names are unique") {
   std::vector<std::string_view> names;
   for (const FuzzTarget* target : kFuzzTargets) names.push_back(target->name);
   std::sort(names.begin(), names.end());
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
-  CHECK(names.size() == 14);
+  CHECK(names.size() == 15);
 }
 
 TEST_CASE("mutations of seeds depend on the random numbers alone") {

@@ -394,6 +394,9 @@ TEST_CASE("What a bridge cannot lie between is refused in one line") {
   };
   const Json averages = rootConfig({{"type", "local_sgd"}, {"period", 10}});
   refused(averages, machineConfig("sync"), "expected hogwild, locked or bounded_staleness");
+  Json derived = machineConfig("locked");
+  derived["optimizer"] = {{"type", "ftrl"}};
+  refused(averages, derived, "optimizer ftrl lr=0.1: a bridge adds to the parameters between updates");
   refused(rootConfig({{"type", "hogwild"}}), machineConfig("locked"),
           "expected local_sgd, easgd, diloco or async_diloco");
   refused(

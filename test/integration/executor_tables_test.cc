@@ -60,12 +60,12 @@ std::unique_ptr<Client> connectedTo(const LocalServer& server) {
 }
 
 Batch makeBatch(uint32_t first = 0, const std::string& data = kRatings) {
-  const auto opened = openDataset(data, Split::train, 1);
+  const auto opened = openDataset(data, Split::train, {.seed = 1});
   PSD_REQUIRE_OK(opened);
   std::vector<uint32_t> samples(kSamples);
   std::iota(samples.begin(), samples.end(), first);
   Batch batch;
-  (*opened)->fill(samples, batch);
+  static_cast<void>((*opened)->fill(samples, batch));  // data in memory is always there
   return batch;
 }
 
@@ -223,7 +223,8 @@ struct Trained {
 
 Trained trainLoop(Client& client, Model& model, const std::string& spec, const std::string& data,
                   const LocalServer& server) {
-  const auto train = openDataset(data, Split::train, 1), test = openDataset(data, Split::test, 1);
+  const auto train = openDataset(data, Split::train, {.seed = 1}),
+             test = openDataset(data, Split::test, {.seed = 1});
   PSD_REQUIRE_OK(train);
   PSD_REQUIRE_OK(test);
   LoopOptions options;
@@ -243,7 +244,7 @@ Trained trainLoop(Client& client, Model& model, const std::string& spec, const s
   std::vector<uint32_t> all((*train)->sampleCount());
   std::iota(all.begin(), all.end(), 0u);
   Batch batch;
-  (*train)->fill(all, batch);
+  static_cast<void>((*train)->fill(all, batch));  // data in memory is always there
   RowBatch rows = observer->makeRowBatch();
   const auto lookups = local->lookUp(batch, Purpose::scoring);
   rows.make(featuresOf(lookups));

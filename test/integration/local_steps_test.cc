@@ -53,7 +53,8 @@ class Reference {
   void step() {
     const uint64_t perEpoch = sharder_.partSize() / kBatch;
     if (steps_ % perEpoch == 0) part_ = sharder_.part(steps_ / perEpoch);
-    data_->fill(std::span(part_).subspan(steps_ % perEpoch * kBatch, kBatch), batch_);
+    static_cast<void>(data_->fill(std::span(part_).subspan(steps_ % perEpoch * kBatch, kBatch),
+                                  batch_));  // data in memory is always there
     steps_++;
     PSD_REQUIRE_OK(model_.computeGradients(batch_, {}));
     for (size_t i = 0; i < weights().size(); i++) {

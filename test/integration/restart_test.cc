@@ -1,5 +1,6 @@
 // A daemon that is killed and started again, and trainers that reconnect to it with unanswered pushes.
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <deque>
@@ -148,28 +149,42 @@ TEST_CASE(
 }
 
 TEST_CASE("the first round after a restart waits for as many trainers as had a part in the newest one") {
-  const ModelSpec model = testing::model();
+  const bool tables = GENERATE(false, true);  // with a parameter group of their own
+  INFO("tables " << tables);
+  ModelSpec model = testing::model();
+  if (tables) model.tables = {{"user", 3, {RowInitial::Kind::zero, 0, 1}}};
   const size_t elements = ModelLayout(model).totalElements();
   const std::vector<float> zeros(elements, 0.0f), ones(elements, -1.0f);
   constexpr uint32_t kTrainers = 3;
   TempDir folder;
   DaemonProcess daemon(folder);
   // A grace longer than any test.
-  const std::vector<std::string> settings = {"policy.type=sync", "optimizer.type=sgd", "optimizer.lr=1",
-                                             "membership.grace_ms=3600000",
-                                             "durability=" + saving(folder, "log")};
+  std::vector<std::string> settings = {"policy.type=sync", "optimizer.type=sgd", "optimizer.lr=1",
+                                       "membership.grace_ms=3600000", "durability=" + saving(folder, "log")};
+  if (tables) {
+    settings.push_back(R"(groups=[{"match": "user", "optimizer": {"type": "sgd", "lr": 0.5}}])");
+    settings.push_back("row_shards=2");
+  }
   ClientOptions options;
   options.servers = {daemon.address()};
   std::vector<std::unique_ptr<Client>> clients;
+  std::deque<RowBatch> batches;
   std::deque<Pending<PushInfo>> open;
   const auto joinAndPush = [&](uint32_t rank, uint64_t step) {
     auto client = Client::connect(options);
     PSD_REQUIRE_OK(client);
     PSD_REQUIRE_OK((*client)->join({Rank{rank}, kTrainers}, model, [&] { return std::span(zeros); }));
     std::vector<float> values(elements);
-    const auto pulled = (*client)->pull(values).wait();
+    RowBatch* batch = nullptr;
+    if (tables) {
+      batch = &batches.emplace_back((*client)->makeRowBatch());
+      const std::vector<uint64_t> ids = {rank, 7, 1000 + step};
+      const RowBatch::Feature features[] = {{0, ids}};
+      batch->make(features);
+    }
+    const auto pulled = (*client)->pull(values, batch).wait();
     PSD_REQUIRE_OK(pulled);
-    open.push_back((*client)->push(Step{step}, ones, 1, pulled->versions));
+    open.push_back((*client)->push(Step{step}, ones, 1, pulled->versions, batch));
     clients.push_back(*std::move(client));
   };
   const auto roundIs = [&](uint64_t version) {
@@ -178,7 +193,9 @@ TEST_CASE("the first round after a restart waits for as many trainers as had a p
       PSD_REQUIRE_OK(pushed);
       CHECK(pushed->outcome == PushOutcome::applied);
     }
-    for (const Json& shard : daemon.status()["shards"]) CHECK(shard["version"] == version);
+    const Json status = daemon.status();
+    for (const Json& shard : status["shards"]) CHECK(shard["version"] == version);
+    for (const Json& shard : status["row_shards"]) CHECK(shard["version"] == version);
   };
   daemon.start([&] {
     auto first = settings;
@@ -192,9 +209,11 @@ TEST_CASE("the first round after a restart waits for as many trainers as had a p
 
   daemon.start(settings);
   for (uint32_t rank = 0; rank + 1 < kTrainers; rank++) joinAndPush(rank, 2);
-  daemon.statusWhen([](const Json& status) {
+  daemon.statusWhen([&](const Json& status) {
     const Json& waiting = status["waiting"];
-    return !waiting.empty() && waiting[0]["ranks"].size() == kTrainers - 1 && waiting[0]["joins"] == 1;
+    return waiting.size() == (tables ? 2 : 1) && std::ranges::all_of(waiting, [](const Json& group) {
+             return group["ranks"].size() == kTrainers - 1 && group["joins"] == 1;
+           });
   });
   joinAndPush(kTrainers - 1, 2);
   roundIs(2);

@@ -69,7 +69,8 @@ class Learner {
     if (steps_ % perEpoch == 0) {
       part_ = Sharder{1, kSamples, Rank{rank_}, count_}.part(steps_ / perEpoch);
     }
-    data_->fill(std::span(part_).subspan(steps_ % perEpoch * kBatch, kBatch), batch_);
+    static_cast<void>(data_->fill(std::span(part_).subspan(steps_ % perEpoch * kBatch, kBatch),
+                                  batch_));  // data in memory is always there
     steps_++;
     PSD_REQUIRE_OK(model_.computeGradients(batch_, {}));
     for (size_t i = 0; i < w().size(); i++) w()[i] -= kInnerRate * model_.gradients()[i];

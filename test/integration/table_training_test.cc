@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kSeed = 7;
 
 std::unique_ptr<Dataset> open(const std::string& data, Split split = Split::train) {
-  auto opened = openDataset(data, split, kSeed);
+  auto opened = openDataset(data, split, {.seed = kSeed});
   PSD_REQUIRE_OK(opened);
   return std::move(*opened);
 }
@@ -102,7 +102,7 @@ class SparseFactors {
     std::vector<uint32_t> all(data.sampleCount());
     std::iota(all.begin(), all.end(), 0u);
     Batch batch;
-    data.fill(all, batch);
+    static_cast<void>(data.fill(all, batch));  // data in memory is always there
     for (size_t table = 0; table < 2; table++) {
       for (const int64_t id : batch.values<int64_t>(kColumns[table])) {
         places_[table].try_emplace(id, static_cast<int64_t>(places_[table].size()));
@@ -122,7 +122,7 @@ class SparseFactors {
 
   void step(torch::optim::Optimizer& optimizer, std::span<const uint32_t> samples) {
     Batch batch;
-    data_.fill(samples, batch);
+    static_cast<void>(data_.fill(samples, batch));  // data in memory is always there
     const torch::Tensor user = rowsOf(batch, 0), item = rowsOf(batch, 1);
     const auto given = batch.values<float>("rating");
     const torch::Tensor rating = torch::tensor(std::vector<float>(given.begin(), given.end()));
@@ -212,7 +212,7 @@ Score teacherOf(const Dataset& clicks) {
   std::vector<uint32_t> all(clicks.sampleCount());
   std::iota(all.begin(), all.end(), 0u);
   Batch batch;
-  clicks.fill(all, batch);
+  static_cast<void>(clicks.fill(all, batch));  // data in memory is always there
   const auto labels = batch.values<int64_t>("label");
   const auto probabilities = batch.values<float>("probability");
   double loss = 0;

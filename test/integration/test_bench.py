@@ -78,6 +78,8 @@ class Bench(processes.ProcessTest):
                 self.assertGreater(report["rounds"], 0)
                 self.assertGreaterEqual(report["p99_s"], report["median_s"])
                 self.assertEqual(report["bytes"], 0 if operation == "latency" else 3 << 20)
+                directions = {"latency": 0, "pushpull": 2}.get(operation, 1)
+                self.assertEqual(report["wire_bytes"], directions * report["bytes"], "a gradient of zeros does not travel")
                 self.assert_has_left(daemon)
         self.assert_stops(daemon)
 

@@ -69,12 +69,11 @@ class DiLoCo(processes.ProcessTest):
         self.assertEqual(len(status["trainers"]), 3, "it still counts as in")
         self.assertEqual(rounds(status)["missing"], [2])
         self.assertGreaterEqual(rounds(status)["grace_seconds"], 0.15)
-        left_out = rounds(status)["left_out"]
-        self.assertEqual([one["rank"] for one in left_out], [2])
-        self.assertGreaterEqual(left_out[0]["running"], 1)
+        left_out = {one["rank"]: one["running"] for one in rounds(status)["left_out"]}  # with others, where processors are busy
+        self.assertGreaterEqual(left_out[2], 1)
         table = self.start_psd("status", "--server", daemon.address)
         self.assert_ends(table)
-        self.assertRegex(table.out, r"rounds +\d+ closed \(diloco\); last: ranks 0, 1 in .*, grace .*; left out: rank 2 of")
+        self.assertRegex(table.out, r"rounds +\d+ closed \(diloco\); last: ranks 0, 1 in .*, grace .*; left out: .*rank 2 of")
         # Its unfinished round is obsolete; then it is notified when its rounds close, and takes part again, although it
         # started in the middle of one.
         learners[2].signal(signal.SIGCONT)

@@ -243,7 +243,7 @@ class LostTrainer(processes.ProcessTest):
         print(f"seed {seed}")
         pauses = random.Random(seed)
         daemon = self.daemon(policy="locked", listen=(self.unix_address(),))
-        for round_ in range(10):
+        for round_ in range(10 if processes.LONG else 5):
             doomed = self.endless_trainer(daemon)
             # The moment within a step is random; the seed makes it differ each time.
             time.sleep(pauses.uniform(0, 0.02))

@@ -101,6 +101,16 @@ class FileTest(FollowTest):
         self.assertNotIn("version 1:", again.out)
         self.assertGreater(os.stat(self.file).st_mtime_ns, written)
 
+    def test_once_with_the_newest_version_ends(self):
+        daemon = self.publishing()
+        self.assert_ends(self.train(daemon.address, steps=2))
+        self.publish(daemon)
+        for time in range(2):
+            done = self.run_psd("follow", "--server", daemon.address, "--into", self.folder / "into", "--once", "--exec", f"touch {self.folder}/ran{time}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((self.folder / f"ran{time}").exists())
+        self.assertIn("version 1 is in ", done.stdout)
+
     def test_two_followers_of_one_folder(self):
         daemon = self.publishing()
         self.assert_ends(self.train(daemon.address, steps=1))

@@ -133,6 +133,7 @@ class Mnist(processes.ProcessTest):
                 self.assertGreaterEqual(accuracy, alone - DIFFERENCE_MAX)
 
     @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
+    @processes.long_test
     def test_quickstart_digits(self):
         self.assertGreaterEqual(self.accuracy_after(QUICKSTART_EPOCHS, DIGITS, 2, "hogwild"), QUICKSTART_ACCURACY_MIN)
 

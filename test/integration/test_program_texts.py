@@ -1,5 +1,6 @@
 """Texts of psd and psd-trainer: help, manual page, and completion in bash, zsh and fish."""
 
+import functools
 import pathlib
 import re
 import shutil
@@ -41,8 +42,16 @@ def run(*words, check=True, cwd=None):
     return done.stdout
 
 
+@functools.cache
+def help_of(program, *words):
+    """A psd-trainer loads LibTorch each time: once for all tests."""
+    return run(program, *words, "--help")
+
+
 class Texts(processes.ProcessTest):
-    def commands(self, program):
+    @staticmethod
+    @functools.cache
+    def commands(program):
         """All commands, each as its words."""
         found = re.findall(r"^\.SS (.*)$", run(program, "man"), re.MULTILINE)
         return [line.replace("\\", "").split()[1:] for line in found]
@@ -51,26 +60,26 @@ class Texts(processes.ProcessTest):
         for program in PROGRAMS:
             commands = self.commands(program)
             self.assertIn(["help"], commands)
-            self.assertEqual(run(program, "help"), run(program, "--help"))
+            self.assertEqual(run(program, "help"), help_of(program))
             for words in commands:
                 if len(words) == 1:
                     with self.subTest(program=program, words=words):
-                        explained = run(program, *words, "--help")
+                        explained = help_of(program, *words)
                         self.assertEqual(run(program, "help", *words).splitlines()[1:], explained.splitlines()[1:])
 
     def test_no_line_of_help_is_wide(self):
         for program in PROGRAMS:
             for words in ([], *self.commands(program)):
-                for line in run(program, *words, "--help").splitlines():
+                for line in help_of(program, *words).splitlines():
                     self.assertLessEqual(len(line), COLUMNS_MOST, (words, line))
 
     def test_help_begins_with_what_one_needs(self):
         for program in PROGRAMS:
-            text = run(program, "--help")
+            text = help_of(program)
             for words in ("Example: ", "tcp://localhost:5500", "docs/"):
                 self.assertIn(words, text)
         if processes.TRAINER:
-            text = run(processes.TRAINER, "train", "--help")
+            text = help_of(processes.TRAINER, "train")
             titles = re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE)
             self.assertEqual(titles[1:4], ["Daemon", "Model and data", "Length and steps"])
             self.assertLess(titles.index("Membership"), titles.index("Transfer"))
@@ -81,9 +90,9 @@ class Texts(processes.ProcessTest):
                 if words == ["completion"]:
                     continue
                 with self.subTest(words=words):
-                    example = re.search(r"^Example: (.*)$", run(program, *words, "--help"), re.MULTILINE)
+                    example = re.search(r"^Example: (.*)$", help_of(program, *words), re.MULTILINE)
                     self.assertIn(" ".join([pathlib.Path(program).name, *words]), example[1])
-                    self.assertNotIn("Exit status", run(program, *words, "--help"))
+                    self.assertNotIn("Exit status", help_of(program, *words))
 
     def test_what_is_not_there(self):
         for program in PROGRAMS:

@@ -230,18 +230,25 @@ class RefusalTest(PublishTest):
 
     def test_configurations(self):
         engine = '{"endpoints":["http://127.0.0.1:1"],"prefix":"/psd"}'
+        several = ("--set", 'daemons=["tcp://a:1","tcp://b:1"]', "--index", "0")
+        sync = 'policy={"type":"sync","round_timeout_ms":1000,"on_timeout":"proceed"}'
         cases = (
             (('publish={"from":"publishers"}', f"engine={engine}"), 'publish.from: "publishers" cannot be combined with `engine`'),
             (("publish={\"every_updates\":-1}",), "publish.every_updates"),
             (("publish={\"as\":\"f64\"}",), "publish.as"),
             (("publish={\"keep\":0}",), "publish.keep"),
             (("publish={\"evry\":1}",), "publish.evry"),
-            (("publish={}", "daemons=[\"tcp://a:1\",\"tcp://b:1\"]", "index=0"), "publish: requires a single daemon"),
+            ((several, "publish={}"), "publish: with several daemons requires a policy with rounds of the whole model, such as sync: policy is hogwild"),
+            ((several, sync, "publish={}"), "publish.every_updates: must be at least 1 with several daemons"),
+            ((several, sync, 'publish={"every_updates":1,"every_seconds":1}'), "publish.every_seconds: requires a single daemon"),
+            ((several, sync, 'publish={"every_updates":1,"keep":3}'), "publish.keep: must be at least 4 with several daemons"),
+            ((several, sync, 'publish={"every_updates":1}', f"engine={engine}"), "publish: with several daemons cannot be combined with `engine`"),
+            ((several, 'publish={"from":"publishers"}'), 'publish.from: "publishers" requires a single daemon'),
             (("publish={}", "limits.version_leases=0"), "limits.version_leases"),
         )
         for settings, words in cases:
             with self.subTest(settings):
-                flags = [part for setting in settings for part in ("--set", setting)]
+                flags = [part for setting in settings for part in (setting if isinstance(setting, tuple) else ("--set", setting))]
                 self.assert_fails(self.start_psd("--listen", "tcp://127.0.0.1:0", *flags), words)
 
     def test_a_reader_may_not_publish(self):
@@ -258,11 +265,11 @@ class RefusalTest(PublishTest):
         self.assertIn("requires role admin", self.run_psd("publish", "--server", daemon.address, "--token-file",
                                                        self.write("token", reader)).stderr)
 
-    def test_moves(self):
+    def test_moves_to_a_daemon_that_does_not_publish(self):
         daemon, target = self.publishing(durable=False), self.daemon(policy="locked")
         self.assert_ends(self.train(daemon.address, steps=1))
         said = self.refused("move", "--server", daemon.address, "--to", target.address)
-        self.assertIn("remove `publish` from its configuration", said)
+        self.assertIn("publish is absent here, and the previous daemon publishes versions: configure `publish` here", said)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 
+import cutter
 import numpy as np
 import processes
-from test_python_follower import Cutter
 
 import psd
 
@@ -99,7 +99,7 @@ class Distribution(processes.ProcessTest):
         trainer = self.trainer(daemon.address)
         self.publish(daemon, trainer)
         # The connections break within the first version, then within a patch, then within the next whole one.
-        relay = Cutter(self, daemon.address, 500_000, 2_850_000, 20_000, 1_500_000)
+        relay = cutter.Cutter(self, daemon.address, 500_000, 2_850_000, 20_000, 1_500_000)
         follower = self.follower(relay.address)
         for number, changed in ((1, 0), (2, 0.01), (3, 0.01), (4, 1), (5, 0.01)):
             if number > 1:

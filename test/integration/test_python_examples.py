@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import json
+import math
 import pathlib
 import random
 import re
@@ -12,6 +13,7 @@ import unittest
 
 import processes
 from example_programs import EXAMPLES, runnable
+from sparse_problems import CriteoProblem, logistic_optimum
 
 MNIST = processes.REPO / ".data" / "mnist_5k"
 SECONDS = 240
@@ -64,6 +66,18 @@ class PythonExamples(processes.ProcessTest):
         self.assertEqual(len(errors), 5)
         self.assertLess(errors[-1], 0.6, "the ratings' own deviation is about 0.95")
 
+    def test_click_logs(self):
+        problem = CriteoProblem(2000)
+        clicks = self.write("clicks.tsv", problem.text)
+        daemon = self.daemon(policy="locked", optimizer='{"type":"adagrad","lr":0.2}')
+        run = self.torchrun(EXAMPLES / "click_logs.py", clicks, "--server", daemon.address, "--batch-size", 64, "--epochs", 25)
+        (losses,) = self.said([run], r"rank 0 epoch \d+: log loss ([\d.]+)")
+        self.assertEqual(len(losses), 25)
+        # psd-trainer has the same model: names, ids and values.
+        scored = self.start_trainer("eval", "--server", daemon.address, "--model", "logistic", "--data", f"criteo:{clicks}:test={clicks}", "--json")
+        self.assert_ends(scored)
+        self.assertLess(json.loads(scored.out)["loss"], logistic_optimum(problem.matrix, problem.labels) * 1.03)
+
     @processes.long_test
     def test_transformer(self):
         daemon = self.daemon(policy="sync", optimizer='{"type":"adam","lr":0.003}')
@@ -85,6 +99,30 @@ class PythonExamples(processes.ProcessTest):
         self.assertLess(loss, 1)
         subprocess.run([processes.PSD, "export", "--server", daemon.address, "--to", self.folder / "model.safetensors"], check=True,
                        capture_output=True, timeout=processes.WAIT_S)
+
+    def test_the_programs_of_sparse_models(self):
+        page = (processes.REPO / "docs" / "tutorials" / "sparse_models.md").read_text(encoding="utf-8")
+        make, predict = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        small = make.replace("200_000", "4_000").replace("20_000", "500")
+        self.assertNotEqual(small, make)
+        subprocess.run([sys.executable, "-c", small], check=True, cwd=self.folder, timeout=processes.WAIT_S)
+        saved = self.folder / "logistic_saved"
+        daemon = self.daemon("--config", processes.REPO / "configs" / "logistic.json", listen=(self.unix_address(),), policy=None, optimizer=None,
+                             device=None, durability__path=str(saved))
+        trainer = self.start_trainer("train", "--server", daemon.address, "--model", "logistic", "--threads", 1, "--batch-size", 256, "--epochs", 3,
+                                     "--data", f"criteo:{self.folder / 'train.tsv'}:test={self.folder / 'test.tsv'}")
+        self.assert_ends(trainer)
+        self.assert_ends(daemon)
+        for what in (("--table", "weights", "--format", "libsvm", "--to", "weights.txt"), ("--to", "bias.safetensors")):
+            subprocess.run([processes.PSD, "export", saved, *what], check=True, cwd=self.folder, capture_output=True, timeout=processes.WAIT_S)
+        lines = (self.folder / "test.tsv").read_text(encoding="utf-8")
+        done = subprocess.run([sys.executable, "-c", predict], check=True, cwd=self.folder, input=lines, capture_output=True, text=True,
+                              timeout=processes.WAIT_S)
+        labels = [int(line[0]) for line in lines.splitlines()]
+        predicted = [float(line) for line in done.stdout.split()]
+        loss = -sum(math.log(each if label else 1 - each) for label, each in zip(labels, predicted)) / len(labels)
+        said = float(re.search(r"test loss ([\d.]+)", trainer.out)[1])
+        self.assertAlmostEqual(loss, said, delta=0.002)  # predictions have three digits
 
     def words(self):
         text = "the cat sees a red bird and the dog sees a small cat . the bird sings while the red dog sleeps . ".split()

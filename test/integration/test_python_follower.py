@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import socket
 import subprocess
 import threading
 import unittest
 import unittest.mock
 
 import ctrl_c
+import cutter
 import line_clients
 import numpy as np
 import processes
@@ -27,44 +27,6 @@ def step(model, value):
     for place in model.places.values():
         gradient[place] = -value
     return gradient
-
-
-class Cutter:
-    """A relay to a daemon that breaks its first connections after these numbers of bytes to the client."""
-
-    def __init__(self, test, address, *limits):
-        self.test = test
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        self.target, self.limits, self.connections = (host, int(port)), list(limits), 0
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        test.addCleanup(self.listening.close)
-        self.address = f"tcp://127.0.0.1:{self.listening.getsockname()[1]}"
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        with contextlib.suppress(OSError):  # the test has ended
-            while True:
-                client = self.listening.accept()[0]
-                self.connections += 1
-                daemon = socket.create_connection(self.target)
-                left = self.limits.pop(0) if self.limits else None
-                for each in (client, daemon):
-                    self.test.addCleanup(each.close)
-                for come, go, most in ((client, daemon, None), (daemon, client, left)):
-                    threading.Thread(target=self.relay, args=(come, go, most), daemon=True).start()
-
-    @staticmethod
-    def relay(come, go, left):
-        with contextlib.suppress(OSError):
-            while data := come.recv(65536 if left is None else min(left, 65536)):
-                go.sendall(data)
-                if left is not None:
-                    left -= len(data)
-                    if left == 0:
-                        break
-        for each in (come, go):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
 
 
 class FollowerTest(line_clients.LineTest):
@@ -429,12 +391,38 @@ class Faults(FollowerTest):
         trainer = self.joined(daemon, WIDE)
         trainer.push(step(WIDE, 5))
         self.publish(daemon)
-        relay = Cutter(self, daemon.address, 500_000, 1_200_000, 1_500_000)
+        relay = cutter.Cutter(self, daemon.address, 500_000, 1_200_000, 1_500_000)
         follower = self.follower(relay.address)
         self.assertEqual(follower.wait(), 1)
         self.assert_same(follower.tensors(), self.pulled(trainer, WIDE))
         self.assertEqual(relay.connections, 4)
         self.assertEqual(daemon.status()["publish"]["leases"], [])
+
+    def test_the_time_of_a_wait_ends_while_the_daemon_is_away(self):
+        address = self.unix_address()
+        daemon = self.publishing(folder=None, listen=(address,))
+        self.joined(daemon)
+        follower = self.follower(daemon, retry_timeout=processes.WAIT_S)
+        daemon.kill()
+        for _ in range(2):
+            with self.assertRaisesRegex(psd.DeadlineExceeded, "within 50.0 ms: .*(reconnect|broke)"):
+                follower.wait(timeout=0.05)
+
+        async def awaits():
+            pieces = threading.Semaphore(0)
+            obtain = follower._obtain
+
+            def counted(*arguments):
+                pieces.release()
+                return obtain(*arguments)
+            with unittest.mock.patch("psd._versions._PIECE", 0.05), unittest.mock.patch.object(follower, "_obtain", counted):
+                following = asyncio.ensure_future(follower.next())
+                for _ in range(3):  # the daemon is away for longer than a piece of the wait
+                    self.assertTrue(await asyncio.to_thread(pieces.acquire, timeout=processes.WAIT_S))
+                again = await asyncio.to_thread(lambda: self.publishing(folder=None, listen=(address,)))
+                await asyncio.to_thread(lambda: (self.joined(again), self.publish(again)))
+                return await asyncio.wait_for(following, processes.WAIT_S)
+        self.assertEqual(asyncio.run(awaits()), 1)
 
     def test_a_daemon_that_does_not_come_back(self):
         daemon = self.publishing(folder=None, listen=(self.unix_address(),))
@@ -452,7 +440,7 @@ class Faults(FollowerTest):
 class Leases(FollowerTest):
     def leases(self, daemon):
         leases = daemon.status()["publish"]["leases"]
-        return [lease["version"] for lease in leases if lease["reader"] != "readers before the restart"]
+        return [lease["version"] for lease in leases if lease["reader"] != "an earlier reader"]
 
     def numbers(self, follower):
         return [version.number for version in follower.versions()]
@@ -490,7 +478,9 @@ class Leases(FollowerTest):
         follower.wait()
         with follower.pin(seconds=3):
             self.publish(daemon)
-            left = daemon.status()["publish"]["leases"][0]["left_seconds"]
+            (lease,) = daemon.status()["publish"]["leases"]
+            self.assertIn("psd for Python ", lease["reader"])
+            left = lease["left_seconds"]
             daemon.until_status("the lease is renewed", lambda status: status["publish"]["leases"][0]["left_seconds"] > left)
             daemon.kill()
             daemon = self.publishing(listen=(address,), publish={"keep": 1})

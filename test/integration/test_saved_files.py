@@ -114,6 +114,34 @@ class SavedFiles(processes.ProcessTest):
         self.assertEqual(document["error"] is None, status == 0)
         return document
 
+    def test_inspect_of_versions(self):
+        model = self.folder / "large.safetensors"  # so that a patch is smaller
+        write_tensors(model, {"w": [10_000]})
+        daemon = self.daemon(policy="locked", durability={"type": "log", "path": str(self.folder / "published")},
+                             model={"file": str(model)}, publish={"keep": 4})
+        for _ in range(2):
+            done = self.run_psd("publish", "--server", daemon.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        folder = self.folder / "published" / "versions"
+        first, second = sorted(folder.glob("version-*"))
+        shown = self.inspected(first)
+        self.assertEqual((shown["kind"], shown["version"], shown["moment"]), ("version", 1, "snapshot"))
+        self.assertEqual(shown["tensors"], [{"name": "w", "dtype": "F32", "shape": [10_000]}])
+        (patch,) = folder.glob("*.psdpatch")
+        shown = self.inspected(patch)
+        self.assertEqual((shown["kind"], shown["from"], shown["to"]), ("patch", 1, 2))
+        self.assertEqual([each["error"] for each in self.inspected(folder)["versions"]], [None, None])
+        data = bytearray(second.read_bytes())
+        data[-1] ^= 1
+        second.write_bytes(data)
+        self.assertRegex(self.inspected(second, 1)["error"], "is damaged: the checksum of tensor .* its header says")
+        damaged = self.inspected(folder, 1)
+        self.assertEqual([each["version"] for each in damaged["versions"]], [1, 2])
+        self.assertIn(second.name, damaged["versions"][1]["error"])
+        patch.write_bytes(patch.read_bytes()[:-1])
+        self.assertIn("the patch is damaged", self.inspected(patch, 1)["error"])
+        self.assertEqual(self.run_psd("inspect", folder).returncode, 1)
+
     def test_inspect_for_programs(self):
         self.save()
         (checkpoint,) = self.saved.glob("checkpoint-*")

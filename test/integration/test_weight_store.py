@@ -10,6 +10,7 @@ import threading
 import unittest
 import unittest.mock
 
+import cutter
 import numpy as np
 import processes
 import test_python_follower
@@ -216,7 +217,7 @@ dist.destroy_process_group()
             self.assertEqual(len(run[name].stderr.splitlines()), 1, run[name].stderr)
             self.assertIn(words, run[name].stderr)
         client = self.client(daemon)
-        with self.assertRaisesRegex(psd.InvalidArgument, "stores published versions and has no model"):
+        with self.assertRaisesRegex(psd.InvalidArgument, "serves published versions and has no model"):
             client.join(test_python_follower.WIDE, test_python_follower.WIDE.zeros(), 0, 1)
 
 
@@ -407,7 +408,7 @@ class Deaths(StoreTest):
 
     def test_a_broken_connection_continues(self):
         daemon = self.store()
-        relay = test_python_follower.Cutter(self, daemon.address, 1500, 2500)  # bytes of answers
+        relay = cutter.Cutter(self, daemon.address, 1500, 2500)  # bytes of answers
         version = self.publisher(relay.address).publish(1, {"x": large(1, 8)}, timeout=processes.WAIT_S)
         self.assertEqual(version.number, 1)
         self.assertGreater(relay.connections, 1)

@@ -30,6 +30,8 @@ class AddingThings(unittest.TestCase):
         files = dict(FILE.findall((REPO / "docs/internals/adding_things.md").read_text(encoding="utf-8")))
         included = {name for text in files.values() for name in files if f'#include "{name}"' in text}
         self.assertGreaterEqual(len(files), 5, "the page's files are no longer found")
+        for name in (name for name in files if (REPO / name).exists()):
+            self.assertEqual(files[name], (REPO / name).read_text(encoding="utf-8"), f"the page shows {name} otherwise than it is")
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 path = pathlib.Path(folder, name)

@@ -90,6 +90,22 @@ inline std::vector<Optimizer> everyOptimizerOfRows(uint64_t draws) {
   return all;
 }
 
+/// Optimizers of whole rows, which are not for tensors.
+inline std::vector<Optimizer> optimizersOfWholeRows() {
+  std::vector<Optimizer> all;
+  for (const double some : {0., 0.1}) {
+    all.push_back({RowwiseAdagrad{.weightDecay = some, .initialAccumulatorValue = 2 * some}, 0.1, {}});
+    for (const double group : {0., 0.3}) {
+      GroupFtrl algorithm;
+      algorithm.l1 = some;
+      algorithm.l2 = 2 * some;
+      algorithm.groupL1 = group;
+      all.push_back({algorithm, 0.1, {}});
+    }
+  }
+  return all;
+}
+
 /// Typical gradients, with occasional zeros, tiny and huge values.
 inline std::vector<float> mixedGradient(size_t count, Random& random) {
   std::normal_distribution<float> normal;

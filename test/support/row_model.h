@@ -112,13 +112,31 @@ class RowModel {
         for (size_t s = 1; s < row.planes.size(); ++s) row.planes[s][i] = slots[s - 1];
       }
     });
-    optimizer_.visitRowStep(update, [&](const auto& functor) {
-      std::vector<float> decayed(w.size());
-      for (size_t i = 0; i < w.size(); ++i) decayed[i] = functor.gradient(w[i], g[i]);
-      const float factor =
-          functor.factor(squareSum(decayed) / static_cast<float>(w.size()), row.planes[1][0]);
-      for (size_t i = 0; i < w.size(); ++i) w[i] -= factor * decayed[i];
+    optimizer_.visitRowStep(update, [&]<class Step>(const Step& functor) {
+      if constexpr (kDerivingStep<Step>) {
+        stepDerived(functor, row, g);
+      } else {
+        std::vector<float> decayed(w.size());
+        for (size_t i = 0; i < w.size(); ++i) decayed[i] = functor.gradient(w[i], g[i]);
+        const float factor =
+            functor.factor(squareSum(decayed) / static_cast<float>(w.size()), row.planes[1][0]);
+        for (size_t i = 0; i < w.size(); ++i) w[i] -= factor * decayed[i];
+      }
     });
+  }
+
+  template <class Step>
+  static void stepDerived(const Step& functor, Row& row, const std::vector<float>& g) {
+    std::vector<float>&w = row.planes[0], &z = row.planes[1], &n = row.planes[2];
+    const auto factor = [&] {
+      std::vector<float> shrunk(z.size());
+      for (size_t i = 0; i < z.size(); ++i) shrunk[i] = functor.shrunk(z[i]);
+      return functor.factor(squareSum(shrunk), static_cast<uint32_t>(z.size()));
+    };
+    const float before = factor();
+    for (size_t i = 0; i < w.size(); ++i) functor.add(functor.weight(z[i], n[i], before), g[i], z[i], n[i]);
+    const float after = factor();
+    for (size_t i = 0; i < w.size(); ++i) w[i] = functor.weight(z[i], n[i], after);
   }
 
   const uint32_t dim_;

@@ -45,8 +45,7 @@ Status DigitsTrainer::drawSamples() {
   std::uniform_int_distribution<uint32_t> sample(0, static_cast<uint32_t>(setting_.trainSamples) - 1);
   std::vector<uint32_t> indices(setting_.batchSize);
   for (uint32_t& index : indices) index = sample(random_);
-  setting_.train->fill(indices, batch_);
-  return {};
+  return setting_.train->fill(indices, batch_);
 }
 
 void DigitsTrainer::shuffle(uint64_t epoch) {
@@ -68,8 +67,7 @@ Status DigitsTrainer::takeDealtSamples() {
                                                         .sampleSeconds = pace_.sampleSeconds()}));
   if (assigned_.what != AssignedSamples::What::range) return {ErrorCode::notReady, "no samples are left"};
   if (order_.empty() || assigned_.epoch != epoch) shuffle(assigned_.epoch);
-  setting_.train->fill(std::span(order_).subspan(assigned_.begin, assigned_.count), batch_);
-  return {};
+  return setting_.train->fill(std::span(order_).subspan(assigned_.begin, assigned_.count), batch_);
 }
 
 void DigitsTrainer::compute(std::chrono::milliseconds time) {

@@ -24,8 +24,7 @@ Status load(Setting& setting, std::unique_ptr<Dataset>& train, const std::string
   setting.trainSamples = std::min<uint64_t>(samples, train->sampleCount());
   std::vector<uint32_t> all(std::min<size_t>(test->sampleCount(), 2000));
   std::iota(all.begin(), all.end(), 0u);
-  test->fill(all, setting.test);
-  return {};
+  return test->fill(all, setting.test);
 }
 
 int run(int argc, char** argv) {

@@ -109,13 +109,16 @@ class Load {
     basis_ = first.versions;
     gradient_ = into_ = values_.span();
     if (options_.client.cudaDevice >= 0) return moveToDevice();
+    if (options_.operation == BenchOperation::pull) return {};
+    // Zeros would not travel: of a slice of mostly zeros the client pushes the others.
+    pushed_.emplace(gradient_.size());
+    gradient_ = pushed_->span();
+    std::ranges::fill(pushed_->span(), kGradientScale);
     if (info.codec == "none") return {};
-    // Codecs that select the largest values need a gradient that is not all zeros.
-    random_.emplace(gradient_.size());
+    // Codecs that select the largest values need different ones.
     std::mt19937 engine(rank_.value);
     std::normal_distribution<float> normal(0, kGradientScale);
-    for (float& value : random_->span()) value = normal(engine);
-    gradient_ = random_->span();
+    for (float& value : pushed_->span()) value = normal(engine);
     return {};
   }
 
@@ -166,7 +169,7 @@ class Load {
   const Rank rank_;
   const ModelSpec& model_;
   Values values_;
-  std::optional<Values> random_;  // the gradient, if a codec is used
+  std::optional<Values> pushed_;  // the gradient, if one is pushed from host memory
   std::unique_ptr<DeviceCopier> copier_;
   std::unique_ptr<DeviceCopier::Array> array_;  // in place of values_, on a CUDA device
   std::span<float> into_;

@@ -33,7 +33,7 @@ class LocalTraining {
     for (uint32_t& index : indices_) {
       index = static_cast<uint32_t>((index + indices_.size()) % data_.sampleCount());
     }
-    data_.fill(indices_, batch_);
+    PSD_RETURN_IF_ERROR(data_.fill(indices_, batch_));
     PSD_RETURN_IF_ERROR(model_.computeGradients(batch_).status());
     const std::span<float> weights = model_.parameters();
     const std::span<const float> gradients = model_.gradients();

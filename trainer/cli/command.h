@@ -23,6 +23,7 @@ struct CommonOptions {
   Placement placement;
   std::string model;
   std::string data;
+  uint64_t badLines = 0;      ///< malformed lines of the data that are skipped
   std::string device;         ///< auto, cpu or cuda:N; not validated
   std::string dtype = "f32";  ///< not validated
   uint32_t threads = 1;

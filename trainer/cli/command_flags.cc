@@ -154,6 +154,10 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
   addConnectionFlags(app, flags);
   app.add_option("--model", flags.model, modelHelp())->type_name("MODEL")->capture_default_str();
   app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
+  app.add_option("--bad-lines", flags.badLines,
+                 "libsvm and criteo: malformed lines that are skipped; one more is an error")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--seed", flags.seed, "seed of initial values, order of samples, dropout and synthetic data")
       ->type_name("N")
       ->capture_default_str();

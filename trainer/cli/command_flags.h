@@ -23,8 +23,9 @@ struct RawFlags {
   std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard, execute,
       microBatches, allReduceHost;
   std::string model = "mnist_cnn", data, device = "auto", dtype = "f32", logLevel = "info";
-  std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
-              inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
+  std::string batchSize = "32", seed = "1", badLines = "0", connectTimeout = "30", retryTimeout = "60",
+              transport = "auto", inflight = "0", connections = "1", spin = "0", codec, pullCodec,
+              dataPlan = "static";
   std::optional<std::string> threads, every, local, localTokenFile, state;
   bool json = false, prefetch = false, acceptLostRows = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",

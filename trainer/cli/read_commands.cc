@@ -35,6 +35,7 @@ constexpr uint64_t kChunkBytesMax = 64u << 20;
 constexpr uint64_t kWindowMax = 1024;
 constexpr uint64_t kSpinMicrosecondsMax = 10'000;
 constexpr uint64_t kConnectionsMax = 64;
+constexpr uint64_t kBadLinesMax = 100'000'000;  // of 4 bytes of memory each
 
 constexpr const char* kTrainBenchData = "synthetic";
 
@@ -142,6 +143,7 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   }
   common.model = flags.model;
   common.data = flags.data;
+  PSD_ASSIGN_OR_RETURN(common.badLines, parseInteger({"--bad-lines", flags.badLines}, 0, kBadLinesMax));
   common.device = flags.device;
   common.dtype = flags.dtype;
   common.logLevel = flags.logLevel;

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include "trainer/dataset/dataset_list.h"
+#include "trainer/loop/progress.h"
 #include "trainer/model/device.h"
 #include "trainer/model/model_list.h"
 
@@ -15,10 +16,20 @@ Error prefixed(const char* flag, const Error& error) {
   return {error.code, std::string(flag) + ": " + error.message};
 }
 
+/// Logs how far the lines of files have been checked. Not the end, if that took less than a moment.
+void logReading(const ReadProgress& progress) {
+  constexpr double kMomentSeconds = 1;
+  if (!progress.done || progress.seconds > kMomentSeconds) spdlog::info("{}", formatReading(progress));
+  if (!progress.done || progress.badLines == 0) return;
+  spdlog::warn("--bad-lines: skipped {} malformed line(s), the first is {}", progress.badLines,
+               progress.firstBadLine);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> openData(const CommonOptions& options, Split split) {
-  auto dataset = openDataset(options.data, split, options.seed);
+  auto dataset = openDataset(options.data, split,
+                             {.seed = options.seed, .badLines = options.badLines, .onProgress = logReading});
   if (!dataset.ok()) return prefixed("--data", dataset.error());
   return dataset;
 }

@@ -47,6 +47,7 @@ Result<SimulationParts> prepareParts(const SimulateCommand& command) {
   PSD_ASSIGN_OR_RETURN(parts.test, openData(command.common, Split::test));
   PSD_ASSIGN_OR_RETURN(parts.model, buildModel(command.common));
   PSD_RETURN_IF_ERROR(checkFit(*parts.model, *parts.train));
+  PSD_RETURN_IF_ERROR(checkFit(*parts.model, *parts.test));
   return parts;
 }
 

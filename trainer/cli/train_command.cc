@@ -82,6 +82,7 @@ Result<RunResources> prepare(const TrainCommand& command, const OnEvent& onEvent
   }
   PSD_RETURN_IF_ERROR(openModel(command, onEvent, resources));
   PSD_RETURN_IF_ERROR(checkFit(*resources.model, *resources.train));
+  if (resources.test) PSD_RETURN_IF_ERROR(checkFit(*resources.model, *resources.test));
   if (!command.initFile.empty()) {
     const Status loaded = loadInitialValues(*resources.model, *makePosixEnv(), command.initFile);
     if (!loaded.ok()) return Error{loaded.error().code, "--init: " + loaded.message()};

@@ -65,6 +65,7 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
       deviceChunkBytes_(options.deviceChunkBytes),
       window_(options.window == 0 ? kWindow : options.window),
       windowGrows_(options.window == 0 && !server.starts_with(kUnixScheme)),
+      program_(programOf(options)),
       token_(options.token),
       connection_(io, kj::mv(socket), std::move(server), options.spin, options.transport != Transport::rpc),
       transports_(connection_, options.transport, options.cudaDevice) {

@@ -38,7 +38,7 @@ class Channel {
   Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server, const ClientOptions& options);
   ~Channel() { connection_.tearDown(); }
 
-  kj::Promise<Result<DaemonIdentity>> logIn() { return psd::logIn(connection_, token_); }
+  kj::Promise<Result<DaemonIdentity>> logIn() { return psd::logIn(connection_, program_, token_); }
   /// After logIn(): ends the connection when no bytes arrive for `silence`.
   void watchLiveness(std::chrono::milliseconds silence);
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);
@@ -145,7 +145,7 @@ class Channel {
   const bool windowGrows_;
   GrowingWindow pulling_{window_, window_}, pushing_{window_, window_};  // for messages
   AnswerBudget answers_;                                                 // to pulls
-  const std::string token_;
+  const std::string program_, token_;
   DaemonConnection connection_;
   Transports transports_;
   std::unique_ptr<LivenessWatch> livenessWatch_;

@@ -10,6 +10,7 @@
 #include "common/text/text.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/moving_client.h"
+#include "trainer/client/other_daemons.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
 
@@ -32,15 +33,6 @@ Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options, Cl
   auto client = std::make_unique<RpcClient>(options, std::move(link), lock);
   PSD_RETURN_IF_ERROR(client->connect(timeout));
   return client;
-}
-
-/// Checks that a token that was sent to `first` over TLS may be sent to the other daemons too.
-Status checkToken(const ClientOptions& options, const std::string& first) {
-  if (!first.starts_with("tls://") || tokenInTheClear(options.token, options.servers).empty()) return {};
-  return {
-      ErrorCode::invalidArgument,
-      "the token, sent over TLS so far, would be sent there in the clear: every address in `daemons` must "
-      "be tls://, unix:// or of this machine"};
 }
 
 /// Checks that a client that was at `before` may connect to the servers in `options`, which a daemon named.
@@ -117,6 +109,14 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
 }
 
 }  // namespace
+
+Status checkToken(const ClientOptions& options, const std::string& first) {
+  if (!first.starts_with("tls://") || tokenInTheClear(options.token, options.servers).empty()) return {};
+  return {
+      ErrorCode::invalidArgument,
+      "the token, sent over TLS so far, would be sent there in the clear: every address in `daemons` must "
+      "be tls://, unix:// or of this machine"};
+}
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};

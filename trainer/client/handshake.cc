@@ -217,10 +217,15 @@ Error mayNotPublish(const std::string& server, schema::LoginResult::Reader answe
 
 }  // namespace
 
-kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& token) {
-  return connection.call([&connection, &token] {
+std::string programOf(const ClientOptions& options) {
+  return options.program.empty() ? "psd-trainer " PSD_VERSION : options.program;
+}
+
+kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& program,
+                                          const std::string& token) {
+  return connection.call([&connection, &program, &token] {
     auto request = connection.login().loginRequest();
-    wire::writeLogin("psd-trainer " PSD_VERSION, token, request);
+    wire::writeLogin(program, token, request);
     return request.send().then(
         [&connection](capnp::Response<schema::LoginResult> answer) -> Result<DaemonIdentity> {
           const std::string& server = connection.server();

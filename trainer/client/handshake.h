@@ -70,8 +70,11 @@ struct DaemonIdentity {
   uint64_t move = 0;  ///< number of that move
 };
 
-/// Agrees on the protocol, and presents the token, which outlives the call; empty: none.
-kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& token);
+/// Agrees on the protocol, and presents the program and the token, which outlive the call; empty: none.
+kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& program,
+                                          const std::string& token);
+/// ClientOptions::program, or what stands for it.
+std::string programOf(const ClientOptions& options);
 /// `chunkBytes`: largest slice.
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
                                       const ModelSpec& model, uint64_t chunkBytes);

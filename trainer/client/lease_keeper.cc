@@ -1,6 +1,7 @@
 #include "trainer/client/lease_keeper.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -10,7 +11,7 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::seconds kRetry{1};
+constexpr std::chrono::seconds kRetry{1}, kEnd{2};
 
 }  // namespace
 
@@ -22,11 +23,12 @@ Status GrantedLease::checkRenewed(const Result<PublishedVersion>& answer, const 
                       lease.number)};
 }
 
-Result<std::unique_ptr<LeaseKeeper>> LeaseKeeper::make(ClientOptions options) {
+Result<std::unique_ptr<LeaseKeeper>> LeaseKeeper::make(ClientOptions options,
+                                                       std::function<std::vector<std::string>()> servers,
+                                                       bool isPart) {
   options.keepWaiting = nullptr;  // only the end of this object ends its waits
   options.onEvent = nullptr;
-  PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(options));
-  std::unique_ptr<LeaseKeeper> keeper(new LeaseKeeper(std::move(link)));
+  std::unique_ptr<LeaseKeeper> keeper(new LeaseKeeper(std::move(options), std::move(servers), isPart));
   try {
     keeper->thread_ = std::thread([keeper = keeper.get()] { keeper->run(); });
   } catch (const std::system_error& error) {
@@ -39,16 +41,44 @@ LeaseKeeper::~LeaseKeeper() {
   {
     const std::lock_guard hold(mutex_);
     stops_ = true;
+    for (const auto& [server, link] : links_) link->interrupt();
   }
-  link_->interrupt();
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
-void LeaseKeeper::keep(const GrantedLease& granted) {
+Status LeaseKeeper::keep(const GrantedLease& granted) {
+  ClientOptions options = options_;
+  options.servers = serversFrom(granted.server);
   const std::lock_guard hold(mutex_);
+  if (!links_.contains(granted.server)) {
+    PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(options, isPart_));
+    links_[granted.server] = std::move(link);
+  }
   kept_[granted.lease.id] = {granted, dueAfter(granted.lease), {}};
   changed_.notify_all();
+  return {};
+}
+
+std::vector<std::string> LeaseKeeper::serversFrom(const std::string& server) const {
+  std::vector<std::string> servers = servers_();
+  const auto first = std::ranges::find(servers, server);
+  if (first != servers.end()) std::rotate(servers.begin(), first, servers.end());
+  return servers;
+}
+
+ReadingLink& LeaseKeeper::linkOf(const GrantedLease& granted) {
+  const std::lock_guard hold(mutex_);
+  return *links_.at(granted.server);
+}
+
+Status LeaseKeeper::end(const GrantedLease& granted) {
+  const Status held = renew(granted, kEnd);
+  static_cast<void>(linkOf(granted).callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
+    return releaseVersion(connection, granted.lease.id);
+  }));
+  if (!held.ok() && held.error().code != ErrorCode::notReady) return {};
+  return held;
 }
 
 Result<GrantedLease> LeaseKeeper::forget(uint64_t lease) {
@@ -88,18 +118,21 @@ void LeaseKeeper::run() {
       continue;
     }
     lock.unlock();
-    const Status renewed = renew(first->granted);
+    const Status renewed = renew(first->granted, first->granted.lease.time);
+    const bool hasMoved = !linkOf(first->granted).leftFor().empty();  // until takePins() of its reader
     lock.lock();
     const auto found = kept_.find(first->granted.lease.id);
     if (found == kept_.end()) {  // forgotten meanwhile, and perhaps renewed after its release
       lock.unlock();
-      static_cast<void>(link_->callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
-        return releaseVersion(connection, first->granted.lease.id);
-      }));
+      static_cast<void>(
+          linkOf(first->granted).callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
+            return releaseVersion(connection, first->granted.lease.id);
+          }));
       lock.lock();
     } else if (renewed.ok()) {
       found->second.due = dueAfter(first->granted.lease);
-    } else if (renewed.error().code == ErrorCode::notReady || !isRetryable(renewed.error().code)) {
+    } else if (!hasMoved &&
+               (renewed.error().code == ErrorCode::notReady || !isRetryable(renewed.error().code))) {
       found->second.lost = renewed;
     } else {
       found->second.due = Clock::now() + kRetry;
@@ -107,12 +140,14 @@ void LeaseKeeper::run() {
   }
 }
 
-Status LeaseKeeper::renew(const GrantedLease& granted) {
+Status LeaseKeeper::renew(const GrantedLease& granted, std::chrono::milliseconds timeout) {
   const VersionLease& lease = granted.lease;
-  const auto answer = link_->call<Result<PublishedVersion>>(
-      ReadingLink::Clock::now() + lease.time,
+  ReadingLink& link = linkOf(granted);
+  link.setServers(serversFrom(granted.server));  // the model may have moved
+  const auto answer = link.call<Result<PublishedVersion>>(
+      ReadingLink::Clock::now() + timeout,
       [&lease](DaemonConnection& connection, kj::Timer&) { return leaseVersion(connection, lease); });
-  return granted.checkRenewed(answer, link_->server());
+  return granted.checkRenewed(answer, link.server());
 }
 
 }  // namespace psd

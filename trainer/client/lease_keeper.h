@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,21 +21,30 @@ namespace psd {
 struct GrantedLease {
   VersionLease lease;
   uint64_t history = 0;
+  std::string server;  ///< of the daemon, as of then
 
   /// Whether the daemon's answer to a renewal is for the same version. notReady: the version is lost.
   Status checkRenewed(const Result<PublishedVersion>& answer, const std::string& server) const;
 };
 
-/// Renews leases of versions, over a connection and on a thread of its own, so that they hold whatever the
-/// program does. Reconnects for as long as needed. Stops when destroyed. Thread-safe.
+/// Renews leases of versions, over connections and on a thread of its own, so that they hold whatever the
+/// program does. A lease is renewed at the daemon that has granted it, and where that one does not answer at
+/// another one. Reconnects for as long as needed. Stops when destroyed. Thread-safe.
 class LeaseKeeper {
  public:
-  /// ErrorCode::overloaded if the system is out of threads or descriptors.
-  static Result<std::unique_ptr<LeaseKeeper>> make(ClientOptions options);
+  /// ErrorCode::overloaded if the system is out of threads.
+  /// `servers`: the addresses of the daemons at the time of the call; thread-safe, outlives this object.
+  /// `isPart`: as of ReadingLink::make().
+  static Result<std::unique_ptr<LeaseKeeper>> make(ClientOptions options,
+                                                   std::function<std::vector<std::string>()> servers,
+                                                   bool isPart = false);
   ~LeaseKeeper();
 
-  /// Keeps a lease that the daemon has just granted.
-  void keep(const GrantedLease& granted);
+  /// Keeps a lease that the daemon has just granted. ErrorCode::overloaded if the system is out of threads or
+  /// descriptors.
+  Status keep(const GrantedLease& granted);
+  /// Ends a lease of forget() at its daemon. Returns why it was lost since the last renewal, if it was.
+  Status end(const GrantedLease& granted);
   /// Stops renewing a lease. Returns it, or why it was lost; invalidArgument: there is no such lease.
   Result<GrantedLease> forget(uint64_t lease);
   /// Of the leases that it keeps.
@@ -48,17 +58,27 @@ class LeaseKeeper {
     Status lost;
   };
 
-  explicit LeaseKeeper(std::unique_ptr<ReadingLink> link) : link_(std::move(link)) {}
+  LeaseKeeper(ClientOptions options, std::function<std::vector<std::string>()> servers, bool isPart)
+      : options_(std::move(options)), servers_(std::move(servers)), isPart_(isPart) {}
 
   void run();
   /// The lease to renew next; nullopt: none. The mutex is held.
   std::optional<Kept> next() const;
-  /// Outcome of a renewal.
-  Status renew(const GrantedLease& granted);
-  static Clock::time_point dueAfter(const VersionLease& lease) { return Clock::now() + lease.time / 3; }
+  /// The addresses of the daemons, this one first if it is among them.
+  std::vector<std::string> serversFrom(const std::string& server) const;
+  /// The connection to the daemon of a lease that keep() has taken.
+  ReadingLink& linkOf(const GrantedLease& granted);
+  /// Outcome of a renewal, with its attempts to reconnect.
+  Status renew(const GrantedLease& granted, std::chrono::milliseconds timeout);
+  static Clock::time_point dueAfter(const VersionLease& lease) {
+    return Clock::now() + std::chrono::milliseconds(lease.time) / 3;
+  }
 
-  const std::unique_ptr<ReadingLink> link_;
-  mutable std::mutex mutex_;  // guards the members below
+  const ClientOptions options_;
+  const std::function<std::vector<std::string>()> servers_;
+  const bool isPart_;
+  mutable std::mutex mutex_;                                   // guards the members below
+  std::map<std::string, std::unique_ptr<ReadingLink>> links_;  // by GrantedLease::server; links stay
   std::condition_variable changed_;
   std::map<uint64_t, Kept> kept_;
   bool stops_ = false;

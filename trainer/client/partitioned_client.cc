@@ -337,6 +337,8 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, ConstArenaV
   const auto holders = holdersOf(behind.fragment);
   if (!holders.ok()) return std::make_unique<FailedPush>(holders.error());
   const CombinedVersions places = versions();
+  const std::vector<Version> leads = basis.empty() ? basis : places.of(0, basis);
+  behind.leadRound = leads.empty() ? 0 : leads.front().value + 1;
   PartialPushToAll::Parts parts;
   for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;

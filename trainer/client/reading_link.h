@@ -6,16 +6,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/client/api/client.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/client_lock.h"
 #include "trainer/client/link.h"
+#include "trainer/client/move_notification.h"
 
 namespace psd {
 
 /// The connection of a program that only reads to the first of several daemons that answers. A call during
-/// which it breaks restores it. Thread-safe.
+/// which it breaks restores it; where the model has moved to another daemon, it continues there, but not from
+/// one of several daemons or to several. Thread-safe.
 class ReadingLink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,8 +27,8 @@ class ReadingLink {
   using Until = std::optional<Clock::time_point>;
 
   /// Not connected: connect() it, or leave that to the first call(). ErrorCode::overloaded if the system is
-  /// out of threads or descriptors.
-  static Result<std::unique_ptr<ReadingLink>> make(const ClientOptions& options);
+  /// out of threads or descriptors. `isPart`: the daemon is one of several, so the link follows no move.
+  static Result<std::unique_ptr<ReadingLink>> make(const ClientOptions& options, bool isPart = false);
 
   /// Connects; retries until ClientOptions::connectTimeout while no daemon answers.
   Status connect();
@@ -54,6 +57,9 @@ class ReadingLink {
     PSD_RETURN_IF_ERROR(hold.status());
     return run<Answer>(work);
   }
+  /// Connects to the next server, whose versions may be newer; no-op with a single one. An Error if none
+  /// answers before `until`, or within ClientOptions::retryTimeout.
+  Status useNext(const Error& why, const Until& until);
   /// Pauses a call; an Error if it must end.
   Status pause(std::chrono::milliseconds time);
   /// Whether the error of a call means that another attempt may succeed.
@@ -61,9 +67,24 @@ class ReadingLink {
     return isLost(error) || error.code == ErrorCode::shuttingDown || error.code == ErrorCode::standby;
   }
 
+  /// As given; servers() has the current addresses.
   const ClientOptions& options() const { return options_; }
+  /// The addresses of the daemons, after the moves of the model that are known.
+  std::vector<std::string> servers();
+  size_t serverCount() { return servers().size(); }
+  /// Connects to these servers from the next time on, and to the current one; no-op while another thread
+  /// connects.
+  void setServers(const std::vector<std::string>& servers);
+  /// What the daemon of the newest connection says of itself.
+  DaemonIdentity identity() const;
   /// Of the connection, or the first one.
   std::string server() const;
+  /// Its index in servers().
+  size_t place() const;
+  /// Where the model has moved to, which the link does not follow: its calls fail. Empty: it has not.
+  DaemonAddresses leftFor() const;
+  /// Whether no daemon has answered for ClientOptions::retryTimeout.
+  bool isGone() const;
   /// Ends the waits of all calls, which fail (interrupted), and those of later ones.
   void interrupt() { *interrupted_ = true; }
 
@@ -96,30 +117,47 @@ class ReadingLink {
     Clock::time_point deadline_;
   };
 
-  ReadingLink(ClientOptions options, std::unique_ptr<Link> link);
+  ReadingLink(ClientOptions options, std::unique_ptr<Link> link, bool isPart);
 
   /// The lock is held for these.
   template <class Answer, class Work>
   Answer run(const Work& work) {
     if (connection_ == 0) return Error{ErrorCode::unavailable, "there is no connection yet"};
-    return link_->call<Answer>(
+    Answer answer = link_->call<Answer>(
         lock_, [&work](Channel& channel, kj::Timer& timer) { return work(channel.connection(), timer); });
+    if (answer.ok() || !isFault(answer.error())) {
+      lostSince_.reset();
+    } else if (!lostSince_) {
+      lostSince_ = Clock::now();
+    }
+    return answer;
   }
-  /// Replaces connection number `broken`, unless another thread has.
-  Status reconnect(uint64_t broken, const Error& cause, Clock::time_point deadline);
+  /// Replaces connection number `broken`, unless another thread has. `next`: by one to the next server.
+  Status reconnect(uint64_t broken, const Error& cause, Clock::time_point deadline, bool next = false);
   Status connectBefore(Clock::time_point deadline);
-  /// One attempt at each server, in turn from the current one on.
+  /// One attempt at each server, in turn from the current one on; then at those to which the model has moved.
   Status connectToAny(Clock::time_point deadline);
-  Status connectTo(const std::string& server, std::chrono::milliseconds timeout);
+  Status connectToEach(Clock::time_point deadline);
+  /// The model has moved there from the current server.
+  Status follow(const DaemonAddresses& to);
+  /// Where the model has moved to, as the daemon of the connection has said within `time`; empty: nowhere.
+  DaemonAddresses movedTo(std::chrono::milliseconds time) const;
+  Status connectTo(std::string server, std::chrono::milliseconds timeout);
   void tell(ClientEvent::What what, const std::string& line);
 
   const ClientOptions options_;
   const uint64_t seed_;  // of pauses
+  const bool isPart_;
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   mutable ClientLock lock_;  // guards the rest
   std::unique_ptr<Link> link_;
-  size_t server_ = 0;        // of options_.servers
-  uint64_t connection_ = 0;  // number of the connection; 0: there was none yet
+  std::vector<std::string> servers_;
+  size_t server_ = 0;                                     // of servers_
+  std::shared_ptr<const MoveNotification> notification_;  // of the connection; null: there was none yet
+  uint64_t connection_ = 0;                               // number of the connection; 0: there was none yet
+  DaemonIdentity identity_;                               // of the daemon at its other end
+  DaemonAddresses leftFor_;
+  std::optional<Clock::time_point> lostSince_;  // the first fault since the last answer
 };
 
 }  // namespace psd

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/os/huge_pages.h"
 #include "common/patch/version_patch.h"
 #include "common/safetensors/published_version.h"
 #include "common/text/text.h"
@@ -43,6 +44,7 @@ Result<FetchedVersion> verified(const PublishedVersion& info, std::shared_ptr<st
 Result<std::shared_ptr<std::byte[]>> allocateVersion(uint64_t bytes) {
   try {
     auto* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+    preferHugePages(memory, bytes);
     return std::shared_ptr<std::byte[]>(memory,
                                         [](std::byte* taken) { ::operator delete(taken, kAlignment); });
   } catch (const std::bad_alloc&) {

@@ -185,6 +185,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, ConstArenaValues gr
                                                            .gradient = gradient,
                                                            .samples = behind.samples,
                                                            .localSteps = behind.localSteps,
+                                                           .leadRound = behind.leadRound,
                                                            .fragment = behind.fragment,
                                                            .hyperparameters = behind.hyperparameters,
                                                            .basis = basis,

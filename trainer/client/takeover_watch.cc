@@ -15,6 +15,7 @@
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/attempts.h"
+#include "trainer/client/handshake.h"
 #include "trainer/client/transport/sanitized.h"
 
 namespace psd {
@@ -44,6 +45,7 @@ Result<std::unique_ptr<TakeoverWatch>> TakeoverWatch::begin(const ClientOptions&
 TakeoverWatch::TakeoverWatch(const ClientOptions& options, std::string server, const ServingDaemon& from,
                              Callbacks callbacks)
     : server_(std::move(server)),
+      program_(programOf(options)),
       token_(options.token),
       tls_(options.tls),
       from_(from),
@@ -85,7 +87,7 @@ TakeoverWatch::Outcome TakeoverWatch::waitOnce(milliseconds timeout) {
     if (!socket.ok()) return Outcome::nothing;
     capnp::TwoPartyClient client(*socket->stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
-    wire::writeLogin("psd-trainer " PSD_VERSION, token_, login);
+    wire::writeLogin(program_, token_, login);
     auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
                   .wait(io.waitScope);
     if (!in.hasReading()) {

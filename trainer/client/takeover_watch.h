@@ -51,7 +51,7 @@ class TakeoverWatch {
   /// One connection; `timeout` is for establishing it.
   Outcome waitOnce(std::chrono::milliseconds timeout);
 
-  const std::string server_, token_;
+  const std::string server_, program_, token_;
   const TlsFiles tls_;
   const ServingDaemon from_;
   const Callbacks callbacks_;

@@ -75,6 +75,17 @@ kj::Promise<Result<PublishedVersion>> awaitVersion(DaemonConnection& connection,
   });
 }
 
+kj::Promise<Result<VersionFreshness>> readFreshness(DaemonConnection& connection) {
+  using Freshness = Result<VersionFreshness>;
+  return ask<Freshness>(connection, [&connection] {
+    return connection.reading().freshnessRequest().send().then(
+        [&connection](capnp::Response<schema::FreshnessResult> answer) -> Freshness {
+          if (answer.isError()) return errorOf(connection, answer.getError());
+          return wire::readFreshness(answer);
+        });
+  });
+}
+
 kj::Promise<Result<PublishedVersion>> leaseVersion(DaemonConnection& connection, const VersionLease& lease) {
   using Version = Result<PublishedVersion>;
   return ask<Version>(connection, [&connection, lease] {

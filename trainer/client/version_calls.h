@@ -24,6 +24,7 @@ kj::Promise<Result<std::vector<PublishedVersion>>> readVersions(DaemonConnection
 /// Resolves with the newest version once its number is at least `number`. overloaded: another such call of
 /// the connection is in progress, or has just been cancelled.
 kj::Promise<Result<PublishedVersion>> awaitVersion(DaemonConnection& connection, uint64_t number);
+kj::Promise<Result<VersionFreshness>> readFreshness(DaemonConnection& connection);
 kj::Promise<Result<PublishedVersion>> leaseVersion(DaemonConnection& connection, const VersionLease& lease);
 kj::Promise<Status> releaseVersion(DaemonConnection& connection, uint64_t lease);
 /// The versions that a patch leads from and to. A value type.

@@ -9,9 +9,11 @@
 
 #include "common/os/random_id.h"
 #include "common/text/quantity.h"
-#include "trainer/client/lease_keeper.h"
-#include "trainer/client/reading_link.h"
+#include "trainer/client/combined_version_reader.h"
+#include "trainer/client/moving_version_reader.h"
+#include "trainer/client/other_daemons.h"
 #include "trainer/client/received_version.h"
+#include "trainer/client/remote_version_reader.h"
 #include "trainer/client/transport/slice_queue.h"
 #include "trainer/client/version_calls.h"
 
@@ -26,12 +28,17 @@ constexpr kj::Duration kRenewal = 20 * kj::SECONDS;  // of that lease
 constexpr uint64_t kSliceBytes = 1u << 20;           // of a read
 constexpr uint64_t kSliceBytesMin = 4u << 10;        // smallest that a daemon's limits may require
 constexpr uint32_t kSlicesInFlight = 4;
+constexpr std::chrono::seconds kStaleFor{1};  // for which a wait without a timeout looks for a server
+constexpr int kMovesWhileConnecting = 8;      // from one number of daemons to another, while connecting
+constexpr kj::Duration kFreshnessPeriod = 500 * kj::MILLISECONDS;  // of questions during a wait
+
+}  // namespace
 
 /// A version's file on its way: which slices have arrived, across connections. Used on the I/O thread while
 /// read() is in progress, otherwise by the caller of fetch().
-class Arriving {
+class ArrivingVersion {
  public:
-  Arriving(PublishedVersion info, std::shared_ptr<std::byte[]> file)
+  ArrivingVersion(PublishedVersion info, std::shared_ptr<std::byte[]> file)
       : info_(std::move(info)), file_(std::move(file)) {
     cut(kSliceBytes);
   }
@@ -89,54 +96,16 @@ class Arriving {
   std::vector<bool> arrived_;
 };
 
-/// The reader of a daemon's versions over a ReadingLink.
-class RemoteVersionReader final : public VersionReader {
- public:
-  explicit RemoteVersionReader(std::unique_ptr<ReadingLink> link) : link_(std::move(link)) {}
-  ~RemoteVersionReader() override {
-    if (!keeper_) return;
-    for (const uint64_t lease : keeper_->leases()) static_cast<void>(unpin(lease));
-  }
-
-  Result<std::vector<PublishedVersion>> versions() override;
-  Result<PublishedVersion> waitFor(uint64_t number, std::optional<milliseconds> timeout) override;
-  Result<FetchedVersion> fetch(uint64_t number, const FetchedVersion* base) override;
-  Result<uint64_t> pin(uint64_t number, std::chrono::seconds time) override;
-  Status unpin(uint64_t lease) override;
-  void interrupt() override { link_->interrupt(); }
-  std::string server() const override { return link_->server(); }
-
- private:
-  Result<PublishedVersion> waitAlone(uint64_t number, const ReadingLink::Until& until);
-  /// published() of the connection in use; deadlineExceeded at `until`.
-  Result<PublishedVersion> awaitPublished(uint64_t number, const ReadingLink::Until& until, bool reconnects);
-  Result<FetchedVersion> fetchLeased(uint64_t number, uint64_t lease, const FetchedVersion* base);
-  /// The version by a patch of `base`; nullopt: there is none, or it failed, which `fault` says.
-  std::optional<FetchedVersion> fetchPatched(const PublishedVersion& version, const FetchedVersion& base,
-                                             const VersionLease& lease, std::string& fault);
-  /// Leases the version; reconnects. `arriving`: what has arrived of it; null: nothing.
-  Result<PublishedVersion> lease(const VersionLease& lease, const Arriving* arriving);
-  /// Renews a lease from now on.
-  Status keep(const GrantedLease& granted);
-  /// Releases a lease if there is a connection; it ends by itself otherwise.
-  void release(uint64_t lease);
-  /// Fails if the version is of another history than before; from then on that one counts.
-  Status checkHistory(const PublishedVersion& version);
-  /// Fails if the number, of the newest version, is smaller than before.
-  Status checkNewest(const PublishedVersion& version);
-
-  const std::unique_ptr<ReadingLink> link_;
-  std::mutex mutex_;                     // guards the members below
-  uint64_t history_ = 0;                 // 0: no version was seen
-  uint64_t newest_ = 0;                  // number of the newest version that was returned
-  bool isWaiting_ = false;               // some thread is within waitFor()
-  std::unique_ptr<LeaseKeeper> keeper_;  // null until the first pin()
-};
-
 Status RemoteVersionReader::checkHistory(const PublishedVersion& version) {
+  if (isPart_) return {};
   const std::lock_guard hold(mutex_);
+  if (!ended_.admits(version.history, link_->place(), link_->serverCount())) {
+    return {ErrorCode::stale, fmt::format("{}: still has the versions of history {:016x}, which has ended",
+                                          link_->server(), version.history)};
+  }
   const uint64_t before = std::exchange(history_, version.history);
   if (before == 0 || before == version.history) return {};
+  ended_.add(before);
   newest_ = 0;
   return {ErrorCode::modelMismatch,
           fmt::format("{}: the daemon has lost its versions: history {:016x} is now {:016x}, whose "
@@ -144,7 +113,45 @@ Status RemoteVersionReader::checkHistory(const PublishedVersion& version) {
                       link_->server(), before, version.history)};
 }
 
+Status RemoteVersionReader::checkFresh(const Result<VersionFreshness>& freshness,
+                                       const std::string& server) const {
+  return freshness.ok() ? bound_.check(*freshness, server) : freshness.status();
+}
+
+kj::Promise<Status> RemoteVersionReader::watchFreshness(DaemonConnection& connection,
+                                                        kj::Timer& timer) const {
+  return timer.afterDelay(kFreshnessPeriod).then([this, &connection, &timer] {
+    return readFreshness(connection)
+        .then([this, &connection, &timer](const Result<VersionFreshness>& freshness) -> kj::Promise<Status> {
+          Status fresh = checkFresh(freshness, connection.server());
+          if (!fresh.ok()) return fresh;
+          return watchFreshness(connection, timer);
+        });
+  });
+}
+
+Result<VersionFreshness> RemoteVersionReader::freshness() {
+  return link_->call<Result<VersionFreshness>>(
+      std::nullopt, [](DaemonConnection& connection, kj::Timer&) { return readFreshness(connection); });
+}
+
+Status RemoteVersionReader::useFresh(const ReadingLink::Until& until) {
+  if (!bound_.any()) return {};
+  const Clock::time_point giveUp = until ? *until : Clock::now() + kStaleFor;
+  Backoff backoff(drawBits());
+  for (;;) {
+    const auto freshness = link_->call<Result<VersionFreshness>>(
+        until, [](DaemonConnection& connection, kj::Timer&) { return readFreshness(connection); });
+    const Status stale = checkFresh(freshness, link_->server());
+    if (stale.ok() || stale.error().code != ErrorCode::stale || Clock::now() >= giveUp) return stale;
+    PSD_RETURN_IF_ERROR(link_->useNext(stale.error(), until));
+    const auto left = std::chrono::duration_cast<milliseconds>(giveUp - Clock::now());
+    PSD_RETURN_IF_ERROR(link_->pause(std::clamp(left, milliseconds(0), backoff.next())));
+  }
+}
+
 Status RemoteVersionReader::checkNewest(const PublishedVersion& version) {
+  if (isPart_) return {};
   const std::lock_guard hold(mutex_);
   if (version.number >= newest_) {
     newest_ = version.number;
@@ -158,51 +165,59 @@ Status RemoteVersionReader::checkNewest(const PublishedVersion& version) {
 }
 
 Result<std::vector<PublishedVersion>> RemoteVersionReader::versions() {
-  auto versions = link_->call<Result<std::vector<PublishedVersion>>>(
-      std::nullopt, [](DaemonConnection& connection, kj::Timer&) { return readVersions(connection); });
+  auto versions = list(std::nullopt);
   if (versions.ok() && !versions->empty()) PSD_RETURN_IF_ERROR(checkHistory(versions->back()));
   return versions;
 }
 
+Result<std::vector<PublishedVersion>> RemoteVersionReader::list(const ReadingLink::Until& until) {
+  return link_->call<Result<std::vector<PublishedVersion>>>(
+      until, [](DaemonConnection& connection, kj::Timer&) { return readVersions(connection); });
+}
+
 Result<PublishedVersion> RemoteVersionReader::waitFor(uint64_t number, std::optional<milliseconds> timeout) {
-  const Clock::time_point start = Clock::now();
   ReadingLink::Until until;
-  if (timeout) until = start + *timeout;
-  {
-    const std::lock_guard hold(mutex_);
-    if (isWaiting_) {
-      return Error{ErrorCode::invalidArgument,
-                   "another thread waits for a version with this reader: make one for each thread"};
+  if (timeout) until = Clock::now() + *timeout;
+  const auto version = wait_.alone([&] {
+    {
+      const std::lock_guard hold(mutex_);
+      number = std::max(number, newest_);
     }
-    isWaiting_ = true;
-    number = std::max(number, newest_);
-  }
-  auto version = waitAlone(number, until);
-  const std::lock_guard hold(mutex_);
-  isWaiting_ = false;
-  if (version.ok() || version.error().code != ErrorCode::deadlineExceeded) return version;
-  const std::string what = number == 0 ? "no version was" : fmt::format("version {} was not", number);
-  return Error{ErrorCode::deadlineExceeded,
-               fmt::format("{}: {} published within {}: see the key publish of its configuration",
-                           link_->server(), what, durationText(*timeout))};
+    return waitAlone(number, until);
+  });
+  if (version.ok() || !isOver(version.error(), until, link_->isGone())) return version;
+  return notPublished(link_->server(), number, *timeout, version.error());
 }
 
 Result<PublishedVersion> RemoteVersionReader::waitAlone(uint64_t number, const ReadingLink::Until& until) {
+  // Each turn ends with a version, with an error, or after a pause with another connection or server.
+  const Clock::time_point giveUp = until ? *until : Clock::now() + link_->options().retryTimeout;
   for (Backoff backoff(drawBits());;) {
+    PSD_RETURN_IF_ERROR(useFresh(until));
     // The daemon may have started a history whose numbers are far below this one.
     auto version = awaitPublished(0, until, true);
-    if (version.ok()) PSD_RETURN_IF_ERROR(checkHistory(*version));
+    if (const Status same = version.ok() ? checkHistory(*version) : Status(); !same.ok()) {
+      if (same.error().code != ErrorCode::stale || Clock::now() >= giveUp) return same.error();
+      PSD_RETURN_IF_ERROR(link_->useNext(same.error(), until));
+      PSD_RETURN_IF_ERROR(link_->pause(backoff.next()));
+      continue;
+    }
     bool fault = false;
     if (version.ok() && version->number < number) {
       version = awaitPublished(number, until, false);
       fault = !version.ok() && ReadingLink::isFault(version.error());
     }
     if (version.ok()) {
-      PSD_RETURN_IF_ERROR(checkHistory(*version));
+      if (const Status same = checkHistory(*version); !same.ok()) {
+        if (same.error().code == ErrorCode::stale) continue;  // as the next turn finds
+        return same.error();
+      }
       if (checkNewest(*version).ok()) return version;
       number = version->number + 1;  // another thread has read a newer one
       continue;
     }
+    // Another server may be within the bound.
+    if (version.error().code == ErrorCode::stale) continue;
     // overloaded: the end of an earlier wait of this connection has not reached the daemon.
     if (!fault && version.error().code != ErrorCode::overloaded) return version;
     if (until && Clock::now() >= *until) return version;
@@ -213,8 +228,13 @@ Result<PublishedVersion> RemoteVersionReader::waitAlone(uint64_t number, const R
 Result<PublishedVersion> RemoteVersionReader::awaitPublished(uint64_t number, const ReadingLink::Until& until,
                                                              bool reconnects) {
   using Answer = Result<PublishedVersion>;
-  const auto work = [number, &until](DaemonConnection& connection, kj::Timer& timer) -> kj::Promise<Answer> {
+  const auto work = [this, number, &until](DaemonConnection& connection,
+                                           kj::Timer& timer) -> kj::Promise<Answer> {
     auto answer = awaitVersion(connection, number);
+    if (bound_.any()) {
+      answer = answer.exclusiveJoin(
+          watchFreshness(connection, timer).then([](const Status& stale) { return Answer(stale.error()); }));
+    }
     if (!until) return answer;
     auto timeout = timer.afterDelay(remainingUntil(*until).count() * kj::MILLISECONDS).then([] {
       return Answer(Error{ErrorCode::deadlineExceeded, "the wait timed out"});
@@ -225,6 +245,7 @@ Result<PublishedVersion> RemoteVersionReader::awaitPublished(uint64_t number, co
 }
 
 Result<FetchedVersion> RemoteVersionReader::fetch(uint64_t number, const FetchedVersion* base) {
+  if (number == 0) PSD_RETURN_IF_ERROR(useFresh(std::nullopt));
   const uint64_t lease = drawId();
   auto fetched = fetchLeased(number, lease, base);
   release(lease);
@@ -252,7 +273,7 @@ std::optional<FetchedVersion> RemoteVersionReader::fetchPatched(const PublishedV
       const uint64_t begin = i * kSliceBytes, count = std::min(kSliceBytes, bytes.size() - begin);
       return readPatchBytes(connection, ends, begin, std::span(bytes).subspan(begin, count));
     });
-    return all.exclusiveJoin(Arriving::renew(connection, lease));
+    return all.exclusiveJoin(ArrivingVersion::renew(connection, lease));
   });
   if (!read.ok()) return {};
   auto patched = patchVersion(version, base, bytes);
@@ -264,21 +285,39 @@ std::optional<FetchedVersion> RemoteVersionReader::fetchPatched(const PublishedV
 Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_t lease,
                                                         const FetchedVersion* base) {
   VersionLease terms{lease, number, kReadLease};
-  std::unique_ptr<Arriving> arriving;
+  std::unique_ptr<ArrivingVersion> arriving;
   std::string fault;
   Clock::time_point progress = Clock::now();
   Backoff backoff(lease);
-  for (;;) {
-    PSD_ASSIGN_OR_RETURN(const PublishedVersion version, this->lease(terms, arriving.get()));
-    if (!arriving) {
-      if (number == 0) PSD_RETURN_IF_ERROR(checkNewest(version));
-      terms.number = version.number;
-      if (auto patched = base ? fetchPatched(version, *base, terms, fault) : std::nullopt) {
-        return *std::move(patched);
+  for (size_t asked = 1;;) {
+    const auto leased = leaseToFetch(terms, arriving.get(), number == 0);
+    if (!leased.ok()) {
+      // Another server may have it: of one that is missing at the first, each is asked once.
+      const size_t servers = link_->serverCount();
+      const bool exists = arriving || (number == 0 && hasSeen());
+      const bool isMissing =
+          leased.error().code == ErrorCode::notReady || leased.error().code == ErrorCode::stale;
+      const bool mayTry = exists ? Clock::now() - progress < link_->options().retryTimeout : asked < servers;
+      if (servers == 1 || !isMissing || !mayTry) return leased.error();
+      if (number == 0) {  // or a newer one
+        arriving = nullptr;
+        terms.number = 0;
       }
-      if (base) PSD_RETURN_IF_ERROR(this->lease(terms, nullptr).status());  // that may have taken long
+      PSD_RETURN_IF_ERROR(link_->useNext(leased.error(), std::nullopt));
+      asked++;
+      PSD_RETURN_IF_ERROR(link_->pause(backoff.next()));
+      continue;
+    }
+    const PublishedVersion& version = *leased;
+    if (!arriving) {
+      terms.number = version.number;
+      if (base) {
+        if (auto patched = fetchPatched(version, *base, terms, fault)) return *std::move(patched);
+        base = nullptr;
+        continue;  // renews the lease, perhaps with another server
+      }
       PSD_ASSIGN_OR_RETURN(auto file, allocateVersion(version.bytes));
-      arriving = std::make_unique<Arriving>(version, std::move(file));
+      arriving = std::make_unique<ArrivingVersion>(version, std::move(file));
     } else if (version.bytes != arriving->info().bytes) {
       return Error{ErrorCode::protocolMismatch,
                    fmt::format("{}: the size of version {} has changed", server(), version.number)};
@@ -299,11 +338,29 @@ Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_
   return Error{verified.error().code, server() + ": " + verified.message()};
 }
 
-Result<PublishedVersion> RemoteVersionReader::lease(const VersionLease& lease, const Arriving* arriving) {
+Result<PublishedVersion> RemoteVersionReader::leaseToFetch(const VersionLease& terms,
+                                                           const ArrivingVersion* arriving, bool isNewest) {
+  auto version = lease(terms, arriving);
+  if (version.ok() && !arriving && isNewest) PSD_RETURN_IF_ERROR(checkNewest(*version));
+  return version;
+}
+
+bool RemoteVersionReader::hasSeen() {
+  const std::lock_guard hold(mutex_);
+  return newest_ > 0;
+}
+
+bool RemoteVersionReader::isEarlier(const PublishedVersion& version, uint64_t asked) {
+  const std::lock_guard hold(mutex_);
+  return asked != 0 && link_->serverCount() == 1 && ended_.contains(version.history);
+}
+
+Result<PublishedVersion> RemoteVersionReader::lease(const VersionLease& lease,
+                                                    const ArrivingVersion* arriving) {
   auto version = link_->call<Result<PublishedVersion>>(
       std::nullopt,
       [&lease](DaemonConnection& connection, kj::Timer&) { return leaseVersion(connection, lease); });
-  if (version.ok()) PSD_RETURN_IF_ERROR(checkHistory(*version));
+  if (version.ok() && !isEarlier(*version, lease.number)) PSD_RETURN_IF_ERROR(checkHistory(*version));
   if (version.ok() || !arriving || version.error().code != ErrorCode::notReady) return version;
   return Error{ErrorCode::notReady,
                version.message() + "; it was removed while it was read: read the newest one"};
@@ -315,27 +372,49 @@ void RemoteVersionReader::release(uint64_t lease) {
 }
 
 Result<uint64_t> RemoteVersionReader::pin(uint64_t number, std::chrono::seconds time) {
-  if (time.count() < 1 || time > kLeaseMax) {
-    return Error{ErrorCode::invalidArgument,
-                 fmt::format("a version is pinned by a lease of 1 to {} seconds, not {}", kLeaseMax.count(),
-                             time.count())};
+  PSD_RETURN_IF_ERROR(checkPinTime(time));
+  const uint64_t lease = drawId();
+  PSD_RETURN_IF_ERROR(pinAs(lease, number, time));
+  return lease;
+}
+
+Status RemoteVersionReader::pinAs(uint64_t id, uint64_t number, std::chrono::seconds time) {
+  const auto version = lease({id, number, time}, nullptr);
+  Status kept = version.ok() ? keep({{id, version->number, time}, version->history, link_->server()})
+                             : version.status();
+  if (!kept.ok()) release(id);
+  return kept;
+}
+
+SeenVersion RemoteVersionReader::seen() {
+  const std::lock_guard hold(mutex_);
+  return {history_, newest_};
+}
+
+void RemoteVersionReader::continueFrom(const SeenVersion& seen) {
+  const std::lock_guard hold(mutex_);
+  history_ = seen.history;
+  newest_ = seen.number;
+}
+
+std::vector<GrantedLease> RemoteVersionReader::takePins() {
+  const std::lock_guard hold(mutex_);
+  std::vector<GrantedLease> pins;
+  if (!keeper_) return pins;
+  for (const uint64_t lease : keeper_->leases()) {
+    if (auto granted = keeper_->forget(lease); granted.ok()) pins.push_back(*std::move(granted));
   }
-  const VersionLease terms{drawId(), number, time};
-  const auto version = lease(terms, nullptr);
-  const Status kept =
-      version.ok() ? keep({{terms.id, version->number, time}, version->history}) : version.status();
-  if (kept.ok()) return terms.id;
-  release(terms.id);
-  return kept.error();
+  return pins;
 }
 
 Status RemoteVersionReader::keep(const GrantedLease& granted) {
   const std::lock_guard hold(mutex_);
   if (!keeper_) {
-    PSD_ASSIGN_OR_RETURN(keeper_, LeaseKeeper::make(link_->options()));
+    PSD_ASSIGN_OR_RETURN(keeper_,
+                         LeaseKeeper::make(
+                             link_->options(), [link = link_.get()] { return link->servers(); }, isPart_));
   }
-  keeper_->keep(granted);
-  return {};
+  return keeper_->keep(granted);
 }
 
 Status RemoteVersionReader::unpin(uint64_t lease) {
@@ -345,6 +424,7 @@ Status RemoteVersionReader::unpin(uint64_t lease) {
     return keeper_->forget(lease);
   }();
   Status held = granted.status();
+  if (held.ok() && granted->server != link_->server()) return keeper_->end(*granted);
   if (held.ok()) {  // the version may have been lost since the last renewal
     const auto renewed =
         link_->callOnce<Result<PublishedVersion>>([&granted](DaemonConnection& connection, kj::Timer&) {
@@ -357,12 +437,29 @@ Status RemoteVersionReader::unpin(uint64_t lease) {
   return held;
 }
 
-}  // namespace
+Result<std::unique_ptr<VersionReader>> VersionReader::connect(const ClientOptions& options,
+                                                              const FreshnessBound& bound) {
+  return MovingVersionReader::connect(options, bound);
+}
 
-Result<std::unique_ptr<VersionReader>> VersionReader::connect(const ClientOptions& options) {
-  PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(options));
-  PSD_RETURN_IF_ERROR(link->connect());
-  return std::unique_ptr<VersionReader>(std::make_unique<RemoteVersionReader>(std::move(link)));
+Result<std::shared_ptr<MovableVersionReader>> connectToVersions(const ClientOptions& options,
+                                                                const FreshnessBound& bound) {
+  ClientOptions own = options;
+  for (int moves = 0;; moves++) {
+    PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(own));
+    const Status connected = link->connect();
+    if (const DaemonAddresses to = link->leftFor();
+        !connected.ok() && !to.empty() && moves < kMovesWhileConnecting) {
+      own.servers = to.front();
+      PSD_RETURN_IF_ERROR(checkToken(own, link->server()));
+      continue;
+    }
+    PSD_RETURN_IF_ERROR(connected);
+    // Several daemons that serve a model train it, so they are never behind.
+    if (link->identity().daemons.size() > 1) return connectToParts(std::move(link));
+    return std::shared_ptr<MovableVersionReader>(
+        std::make_shared<RemoteVersionReader>(std::move(link), false, bound));
+  }
 }
 
 }  // namespace psd

@@ -66,7 +66,7 @@ class Clicks : public Dataset {
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return fmt::format("{} synthetic clicks", samples_); }
 
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());
     const auto numbers = batch.values<float>("numbers"), probabilities = batch.values<float>("probability");
     const auto ids = batch.values<int64_t>("categories"), labels = batch.values<int64_t>("label");
@@ -79,6 +79,7 @@ class Clicks : public Dataset {
       probabilities[i] = teacher_.probability(sampleNumbers, sampleIds);
       labels[i] = static_cast<float>(random.next() >> 40) * 0x1p-24f < probabilities[i];
     }
+    return {};
   }
 
  private:

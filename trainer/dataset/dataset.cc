@@ -24,7 +24,7 @@ ByteImages::ByteImages(ImageShape shape, uint32_t classCount, std::vector<uint8_
   }
 }
 
-void ByteImages::fill(std::span<const uint32_t> indices, Batch& batch) const {
+Status ByteImages::fill(std::span<const uint32_t> indices, Batch& batch) const {
   const size_t imageElements = shape_.elementCount();
   batch.reshape(columns_, indices.size());
   float* out = batch.values<float>(kImage).data();
@@ -34,6 +34,7 @@ void ByteImages::fill(std::span<const uint32_t> indices, Batch& batch) const {
     for (size_t pixel = 0; pixel < imageElements; ++pixel) *out++ = normalised_[image[pixel]];
     labels[i] = labels_[indices[i]];
   }
+  return {};
 }
 
 }  // namespace psd

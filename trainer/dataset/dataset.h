@@ -3,11 +3,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/status/status.h"
 #include "trainer/task/batch.h"
 
 namespace psd {
@@ -25,6 +27,23 @@ struct ImageShape {
 /// Part of a data set.
 enum class Split { train, test };
 
+/// How far the files of a data set have been read. A value type.
+struct ReadProgress {
+  uint64_t bytes = 0, totalBytes = 0;  ///< on the disk
+  double seconds = 0;                  ///< since the begin
+  uint64_t badLines = 0;               ///< skipped so far
+  std::string firstBadLine;            ///< of these: "FILE:LINE: what is wrong"
+  bool done = false;
+};
+
+/// Options of opening a data set. A value type.
+struct DatasetOptions {
+  uint64_t seed = 1;      ///< of synthetic samples
+  uint64_t badLines = 0;  ///< malformed lines that are skipped, of all files of sparse examples
+  /// Called while the lines of files of sparse examples are checked, every two seconds, and at the end.
+  std::function<void(const ReadProgress&)> onProgress = {};
+};
+
 /// A set of samples; each sample is one tensor per column. Immutable once opened, so thread-safe.
 class Dataset {
  public:
@@ -36,9 +55,14 @@ class Dataset {
   /// Human-readable: "60000 images from /data/mnist".
   virtual std::string describe() const = 0;
 
+  /// The first sample of each block of samples that are read together, from 0 on, in ascending order. An
+  /// order that takes the samples of few blocks at a time is then much faster than any other. Empty: all
+  /// orders are as fast.
+  virtual std::span<const uint32_t> blocks() const { return {}; }
+
   /// Replaces the contents of `batch` by the samples at `indices`, in that order. Indices are below
-  /// sampleCount().
-  virtual void fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
+  /// sampleCount(). An error if a file cannot be read any more; the batch is then unspecified.
+  virtual Status fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
   /// Why a column of the source is not in columns(), such as a column of text; empty if the source has no
   /// column of that name.
   virtual std::string skipReason(const std::string& /*column*/) const { return ""; }
@@ -58,7 +82,7 @@ class ByteImages : public Dataset {
   size_t sampleCount() const override { return labels_.size(); }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return description_; }
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override;
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override;
 
  private:
   ImageShape shape_;

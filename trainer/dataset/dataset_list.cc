@@ -10,20 +10,23 @@
 #include "trainer/dataset/mnist.h"
 #include "trainer/dataset/movielens.h"
 #include "trainer/dataset/ratings.h"
+#include "trainer/dataset/sparse_files.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/dataset/text.h"
 
 namespace psd {
 namespace {
 
-Result<std::unique_ptr<Dataset>> openMnistEntry(const std::string& folder, Split split, uint64_t) {
+Result<std::unique_ptr<Dataset>> openMnistEntry(const std::string& folder, Split split,
+                                                const DatasetOptions&) {
   if (folder.empty()) {
     return Error{ErrorCode::invalidArgument, "mnist: missing folder; expected mnist:DIR"};
   }
   return openMnist(folder, split);
 }
 
-Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, Split split, uint64_t seed) {
+Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, Split split,
+                                                    const DatasetOptions& options) {
   uint32_t count = kSyntheticSamplesDefault;
   if (!samples.empty()) {
     count = toNumber<uint32_t>(samples).value_or(0);
@@ -33,22 +36,32 @@ Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, 
                                                    std::to_string(kSyntheticSamplesMax)};
     }
   }
-  return makeSynthetic(count, split, seed);
+  return makeSynthetic(count, split, options.seed);
 }
 
-Result<std::unique_ptr<Dataset>> openTextEntry(const std::string& argument, Split split, uint64_t) {
+Result<std::unique_ptr<Dataset>> openTextEntry(const std::string& argument, Split split,
+                                               const DatasetOptions&) {
   return openText(argument, split);
 }
 
-Result<std::unique_ptr<Dataset>> openMovielensEntry(const std::string& folder, Split split, uint64_t) {
+Result<std::unique_ptr<Dataset>> openMovielensEntry(const std::string& folder, Split split,
+                                                    const DatasetOptions&) {
   if (folder.empty()) {
     return Error{ErrorCode::invalidArgument, "movielens: missing folder; expected movielens:DIR"};
   }
   return openMovielens(folder, split);
 }
 
-Result<std::unique_ptr<Dataset>> openFilesEntry(const std::string& files, Split split, uint64_t) {
+Result<std::unique_ptr<Dataset>> openFilesEntry(const std::string& files, Split split,
+                                                const DatasetOptions&) {
   return openFiles(files, split);
+}
+
+/// An entry that only needs the seed.
+template <Result<std::unique_ptr<Dataset>> (*kOpen)(const std::string&, Split, uint64_t)>
+Result<std::unique_ptr<Dataset>> openSeeded(const std::string& argument, Split split,
+                                            const DatasetOptions& options) {
+  return kOpen(argument, split, options.seed);
 }
 
 constexpr DatasetEntry kDatasets[] = {
@@ -56,10 +69,14 @@ constexpr DatasetEntry kDatasets[] = {
     {"synthetic", "synthetic[:N], N synthetic training images", openSyntheticEntry},
     {"text", "text:FILE[:level=word|char,vocabulary=10000,length=32], a text in UTF-8", openTextEntry},
     {"movielens", "movielens:DIR, a folder with MovieLens's ratings.csv", openMovielensEntry},
-    {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], synthetic ratings", openRatings},
-    {"clicks", "clicks[:samples=200000,scale=100], synthetic clicks", openClicks},
+    {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], synthetic ratings",
+     openSeeded<openRatings>},
+    {"clicks", "clicks[:samples=200000,scale=100], synthetic clicks", openSeeded<openClicks>},
     {"documents", "documents[:samples=50000,words=47236,length=76,noise=0.3], synthetic documents",
-     openDocuments},
+     openSeeded<openDocuments>},
+    {"libsvm", "libsvm:FILES[:test=FILES], sparse examples as label id:value id:value…", openLibsvm},
+    {"criteo", "criteo:FILES[:test=FILES], click logs of 13 numbers and 26 categories, separated by tabs",
+     openCriteo},
     {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };
 
@@ -67,7 +84,8 @@ constexpr DatasetEntry kDatasets[] = {
 
 std::span<const DatasetEntry> datasetList() { return kDatasets; }
 
-Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split, uint64_t seed) {
+Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split,
+                                             const DatasetOptions& options) {
   std::error_code ignored;
   const size_t colon = data.find(':');
   const std::string name = data.substr(0, colon);
@@ -75,7 +93,7 @@ Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split spli
     const bool hasArgument = colon != std::string::npos;
     const bool bareFolder = !hasArgument && std::filesystem::exists(name, ignored);
     if (name == entry.name && !bareFolder) {
-      return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, seed);
+      return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, options);
     }
   }
   if (hasFileSuffix(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);

@@ -42,7 +42,7 @@ class Documents : public Dataset {
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return fmt::format("{} synthetic documents", options_.samples); }
 
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());
     const auto words = batch.values<int64_t>("words"), labels = batch.values<int64_t>("label");
     const auto weights = batch.values<float>("weights");
@@ -65,6 +65,7 @@ class Documents : public Dataset {
       RowInitial{RowInitial::Kind::normal, options_.noise, seed_}.fill(random.next(), {&noise, 1});
       labels[i] = margin * scale + static_cast<double>(noise) > 0;
     }
+    return {};
   }
 
  private:

@@ -38,7 +38,7 @@ class FileSamples : public Dataset {
   }
   std::string describe() const override { return description_; }
 
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());
     for (size_t i = 0; i < columns_.size(); ++i) {
       const std::span<const std::byte> from = stored_.columns[i].bytes;
@@ -49,6 +49,7 @@ class FileSamples : public Dataset {
         to += rowBytes;
       }
     }
+    return {};
   }
 
  private:

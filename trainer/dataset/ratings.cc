@@ -55,7 +55,7 @@ Ratings::Ratings(std::vector<Rating> ratings, std::string description)
       ratings_(std::move(ratings)),
       description_(std::move(description)) {}
 
-void Ratings::fill(std::span<const uint32_t> indices, Batch& batch) const {
+Status Ratings::fill(std::span<const uint32_t> indices, Batch& batch) const {
   batch.reshape(columns_, indices.size());
   const auto users = batch.values<int64_t>("user"), items = batch.values<int64_t>("item");
   const auto values = batch.values<float>("rating");
@@ -65,6 +65,7 @@ void Ratings::fill(std::span<const uint32_t> indices, Batch& batch) const {
     items[i] = static_cast<int64_t>(rating.item);
     values[i] = rating.value;
   }
+  return {};
 }
 
 Result<std::unique_ptr<Dataset>> openRatings(const std::string& argument, Split split, uint64_t seed) {

@@ -25,7 +25,7 @@ class Ratings : public Dataset {
   size_t sampleCount() const override { return ratings_.size(); }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return description_; }
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override;
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override;
 
  private:
   const std::vector<ColumnSpec> columns_;

@@ -24,6 +24,8 @@ class Sharder {
   std::vector<uint32_t> part(uint64_t epoch) const;
   /// Size of part(), the same in every epoch.
   uint32_t partSize() const { return end_ - begin_; }
+  /// The position of part() in the order of all trainers' parts.
+  uint32_t begin() const { return begin_; }
 
  private:
   uint64_t seed_;

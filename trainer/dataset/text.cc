@@ -33,13 +33,14 @@ class TextSamples : public Dataset {
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return description_; }
 
-  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+  Status fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());
     int64_t* out = batch.values<int64_t>(kTokens).data();
     for (const uint32_t index : indices) {
       const uint32_t* const first = tokens_.data() + index * length_;
       out = std::copy(first, first + length_ + 1, out);
     }
+    return {};
   }
 
  private:

@@ -16,28 +16,29 @@
 namespace psd {
 size_t Evaluation::batchCount() const { return (dataset_.sampleCount() + batchSize_ - 1) / batchSize_; }
 
-void Evaluation::fillBatch(size_t number) {
+Status Evaluation::fillBatch(size_t number) {
   const size_t begin = number * batchSize_;
   std::vector<uint32_t> samples(std::min(batchSize_, dataset_.sampleCount() - begin));
   std::iota(samples.begin(), samples.end(), static_cast<uint32_t>(begin));
-  dataset_.fill(samples, batch_);
+  return dataset_.fill(samples, batch_);
 }
 
-void Evaluation::makeRows(Client& client) {
+Status Evaluation::makeRows(Client& client) {
   lookups_.assign(batchCount(), {});
   std::vector<RowBatch::Feature> features;
   for (size_t i = 0; i < lookups_.size(); ++i) {
-    fillBatch(i);
+    PSD_RETURN_IF_ERROR(fillBatch(i));
     lookups_[i] = model_.lookUp(batch_, Purpose::scoring);
     const auto more = featuresOf(lookups_[i]);
     features.insert(features.end(), more.begin(), more.end());
   }
   if (!rows_) rows_.emplace(client.makeRowBatch());
   rows_->make(features);
+  return {};
 }
 
 Result<PullInfo> Evaluation::pull(Client& client) {
-  if (!model_.spec().tables.empty()) makeRows(client);
+  if (!model_.spec().tables.empty()) PSD_RETURN_IF_ERROR(makeRows(client));
   return client.pull(model_.parameters(), rows_ ? &*rows_ : nullptr).wait();
 }
 
@@ -46,7 +47,7 @@ Result<Score> Evaluation::scoreAll(const ShouldStop& shouldStop) {
   size_t lookups = 0;  // of the previous batches
   for (size_t i = 0; i < batchCount(); ++i) {
     if (shouldStop && shouldStop()) return Error{ErrorCode::interrupted, "the evaluation was interrupted"};
-    fillBatch(i);
+    PSD_RETURN_IF_ERROR(fillBatch(i));
     if (rows_) {
       batch_.rows().lookups = lookups_[i];
       bindRows(*rows_, lookups, batch_);
@@ -64,7 +65,11 @@ Result<Score> Evaluation::score(const ShouldStop& shouldStop) {
     return Error{ErrorCode::nonFinite,
                  "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
   }
-  PSD_ASSIGN_OR_RETURN(const Score score, scoreAll(shouldStop));
+  PSD_ASSIGN_OR_RETURN(Score score, scoreAll(shouldStop));
+  if (rows_ && model_.countsWeights()) {
+    score.metrics.push_back(
+        Metric::of("nonzero_weights", MetricKind::count, static_cast<double>(nonZeroCount(*rows_)), 0));
+  }
   if (!std::isfinite(score.loss())) {
     return Error{ErrorCode::nonFinite,
                  "the loss on " + dataset_.describe() +
@@ -104,7 +109,13 @@ std::string formatJson(const EvalReport& report, std::optional<double> seconds) 
   json["model"] = report.model;
   json["data"] = report.data;
   json["samples"] = report.score.samples;
-  for (const Metric& metric : report.score.metrics) json[metric.name] = metric.value();
+  for (const Metric& metric : report.score.metrics) {
+    if (metric.kind == MetricKind::count) {
+      json[metric.name] = static_cast<uint64_t>(metric.value());
+    } else {
+      json[metric.name] = metric.value();
+    }
+  }
   json["versions"] = nlohmann::ordered_json::array();
   for (const Version version : report.versions) json["versions"].push_back(version.value);
   return jsonText(json);

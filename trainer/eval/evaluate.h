@@ -34,9 +34,9 @@ class Evaluation {
 
  private:
   /// Fills batch_ with the samples of batch `number`, from 0.
-  void fillBatch(size_t number);
+  Status fillBatch(size_t number);
   size_t batchCount() const;
-  void makeRows(Client& client);
+  Status makeRows(Client& client);
   Result<Score> scoreAll(const ShouldStop& shouldStop);
 
   Model& model_;

@@ -39,9 +39,11 @@ void MetricsWriter::onStep(const StepReport& report) {
       {"compute_s", report.computeSeconds},
       {"push_s", report.pushSeconds},
       {"push_bytes", report.pushBytes},
+      {"pull_bytes", report.pullBytes},
       {"compression", report.pushBytes == 0 ? 0
                                             : static_cast<double>(report.gradientBytes) /
                                                   static_cast<double>(report.pushBytes)}};
+  if (report.nonZeroWeights) line["nonzero_weights"] = *report.nonZeroWeights;
   if (report.rate) line["lr"] = *report.rate;
   lines_->add(line.dump());
 }

@@ -13,8 +13,9 @@ namespace psd {
 
 /// Writes one JSON object per step: time (Unix seconds), rank, run (one value per writer), and from
 /// StepReport step, epoch, loss (null when not finite), batch (number of samples), samples_per_s, staleness,
-/// late, stale, inflight, rows, known_rows, pull_s, compute_s, push_s, push_bytes (on the wire) and
-/// compression (float32 bytes of the gradient / push_bytes; 0 before the first answer). Owned by one thread.
+/// late, stale, inflight, rows, known_rows, pull_s, compute_s, push_s, push_bytes and pull_bytes (on the
+/// wire) and compression (float32 bytes of the gradient / push_bytes; 0 before the first answer). Owned by
+/// one thread.
 class MetricsWriter : public LoopObserver {
  public:
   /// Errors name the file and the reason.

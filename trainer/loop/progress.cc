@@ -38,11 +38,22 @@ std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace
   const std::string batch = report.autoBatch ? format("  batch %u", report.samples) : "";
   const uint64_t late = report.late + report.stale;
   const std::string dropped = late > 0 ? format("  dropped %llu", wide(late)) : "";
+  const std::string read = pace.sourceBytes > 0 ? "  read " + bytesText(pace.sourceBytes) : "";
   return format(
-      "rank %u  epoch %llu/%llu  step %llu/%llu%s  loss %.4f  %.0f samples/s  staleness %llu%s  ETA %s",
+      "rank %u  epoch %llu/%llu  step %llu/%llu%s  loss %.4f  %.0f samples/s%s  staleness %llu%s  ETA %s",
       rank.value, wide(report.epoch), wide(report.totalEpochs), wide(report.step), wide(report.totalSteps),
-      batch.c_str(), pace.loss, pace.samplesPerSecond, wide(report.staleness), dropped.c_str(),
+      batch.c_str(), pace.loss, pace.samplesPerSecond, read.c_str(), wide(report.staleness), dropped.c_str(),
       formatDuration(pace.secondsLeft).c_str());
+}
+
+std::string formatReading(const ReadProgress& progress) {
+  if (progress.done) {
+    return "checked the data: " + bytesText(progress.bytes) + " in " + durationText(progress.seconds);
+  }
+  const double rate = std::max(static_cast<double>(progress.bytes) / std::max(progress.seconds, 1e-9), 1.0);
+  const auto left = static_cast<double>(progress.totalBytes - progress.bytes);
+  return "checking the data: " + bytesText(progress.bytes) + " of " + bytesText(progress.totalBytes) + "  " +
+         bytesText(static_cast<uint64_t>(rate)) + "/s  ETA " + formatDuration(left / rate);
 }
 
 std::string formatSummary(Rank rank, const TrainingSummary& summary) {
@@ -74,6 +85,7 @@ Progress::~Progress() { finish(); }
 void Progress::onStep(const StepReport& report) {
   ++steps_;
   samples_ += report.samples;
+  sourceBytes_ += report.sourceBytes;
   loss_ = steps_ == 1 ? report.loss : kLossDecay * loss_ + (1 - kLossDecay) * report.loss;
 
   const Mark now{clock_(), steps_, samples_};
@@ -87,7 +99,7 @@ Pace Progress::paceAt(const Mark& now, const StepReport& report) {
   const double seconds = std::max(now.time - older_.time, 1e-9);
   const double stepSeconds = seconds / static_cast<double>(now.steps - older_.steps);
   const Pace pace{loss_, static_cast<double>(now.samples - older_.samples) / seconds,
-                  stepSeconds * static_cast<double>(report.totalSteps - report.step)};
+                  stepSeconds * static_cast<double>(report.totalSteps - report.step), sourceBytes_};
   if (now.time - newer_.time >= kRateWindowSeconds) older_ = std::exchange(newer_, now);
   return pace;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/types/ids.h"
+#include "trainer/dataset/dataset.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/training_loop.h"
 
@@ -16,11 +17,15 @@ struct Pace {
   double loss = 0;  ///< smoothed
   double samplesPerSecond = 0;
   double secondsLeft = 0;
+  uint64_t sourceBytes = 0;  ///< read so far; 0: not known
 };
 
 /// "rank 0 epoch 1/2 step 120/126 loss 0.1234 1520 samples/s staleness 1 ETA 0:12"; with "batch 53" after the
-/// step if the daemon chooses the batch size.
+/// step if the daemon chooses the batch size, and "read 1.2 GiB" after the rate if it is known.
 std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace);
+/// "checking the data: 1.2 GiB of 4.5 GiB  310.0 MiB/s  ETA 0:11", or at the end "checked the data: 4.5 GiB
+/// in 15.2 s".
+std::string formatReading(const ReadProgress& progress);
 /// "0:07", "12:30" or "1:02:03"; rounded to whole seconds.
 std::string formatDuration(double seconds);
 /// The last line of output of a trainer.
@@ -62,6 +67,7 @@ class Progress : public LoopObserver {
   Mark older_, newer_;  ///< rates are measured since `older_`, two to four seconds ago
   uint64_t steps_ = 0;
   uint64_t samples_ = 0;
+  uint64_t sourceBytes_ = 0;
   double loss_ = 0;  ///< exponential moving average
   bool lineOpen_ = false;
 };

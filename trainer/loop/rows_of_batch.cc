@@ -33,6 +33,15 @@ uint64_t valueBytes(const RowBatch& rows) {
   return bytes;
 }
 
+uint64_t nonZeroCount(const RowBatch& rows) {
+  uint64_t count = 0;
+  for (uint32_t table = 0; table < rows.tableCount(); table++) {
+    const auto values = rows.rows(table);
+    count += values.size() - static_cast<uint64_t>(std::ranges::count(values, 0.f));
+  }
+  return count;
+}
+
 std::string describeNonFiniteRows(const ModelSpec& model, const RowBatch& rows) {
   for (uint32_t table = 0; table < rows.tableCount(); table++) {
     const auto values = rows.gradients(table);

@@ -26,6 +26,9 @@ void scaleRowGradients(RowBatch& rows, std::span<const uint32_t> tables, float w
 /// Size of all values, or of all gradients, as float32.
 uint64_t valueBytes(const RowBatch& rows);
 
+/// The number of values that are not zero.
+uint64_t nonZeroCount(const RowBatch& rows);
+
 /// Names the first row whose gradient holds NaN or infinity, as "item holds nan in the row of id 17"; empty
 /// if all are finite.
 std::string describeNonFiniteRows(const ModelSpec& model, const RowBatch& rows);

@@ -9,14 +9,15 @@ namespace psd {
 
 void StepSamples::begin(const Membership& membership) {
   worldSize_ = membership.worldSize;
-  const auto samples = static_cast<uint32_t>(data_.sampleCount());
-  sharder_ = options_.assignedSamples
-                 ? Sharder(options_.seed, samples, Rank{0}, 1)
-                 : Sharder(options_.seed, samples, membership.rank, membership.worldSize);
+  if (options_.assignedSamples) {
+    part_.emplace(options_.seed, data_, Rank{0}, 1);
+  } else {
+    part_.emplace(options_.seed, data_, membership.rank, membership.worldSize);
+  }
 }
 
 uint64_t StepSamples::stepsPerEpoch() const {
-  return (uint64_t{sharder_->partSize()} + options_.batchSize - 1) / options_.batchSize;
+  return (uint64_t{part_->partSize()} + options_.batchSize - 1) / options_.batchSize;
 }
 
 uint64_t StepSamples::totalSteps() const {
@@ -44,7 +45,7 @@ Result<StepSamples::Next> StepSamples::take(StepReport& report, bool wait) {
   if (report.step > totalSteps()) return Next::finished;
   epoch_ = (report.step - 1) / stepsPerEpoch();
   begin_ = (report.step - 1) % stepsPerEpoch() * options_.batchSize;
-  count_ = std::min<uint64_t>(options_.batchSize, sharder_->partSize() - begin_);
+  count_ = std::min<uint64_t>(options_.batchSize, part_->partSize() - begin_);
   describePart(report);
   return Next::samples;
 }
@@ -85,10 +86,6 @@ void StepSamples::describePart(StepReport& report) const {
   report.endsEpoch = report.step % stepsPerEpoch() == 0 || report.step == totalSteps();
 }
 
-void StepSamples::fill(Batch& batch) {
-  if (partEpoch_ != epoch_) part_ = sharder_->part(epoch_);
-  partEpoch_ = epoch_;
-  data_.fill(std::span(part_).subspan(begin_, count_), batch);
-}
+Status StepSamples::fill(Batch& batch) { return data_.fill(part_->take(epoch_, begin_, count_), batch); }
 
 }  // namespace psd

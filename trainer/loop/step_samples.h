@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "common/status/status.h"
 #include "trainer/client/api/client.h"
 #include "trainer/dataset/dataset.h"
-#include "trainer/dataset/sharder.h"
+#include "trainer/dataset/epoch_samples.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/loop_options.h"
 #include "trainer/loop/sample_pace.h"
@@ -30,8 +29,8 @@ class StepSamples {
   /// samples are assigned to other trainers, or to steps of this trainer that are not pushed yet; with `wait`
   /// it waits for them.
   Result<Next> take(StepReport& report, bool wait);
-  /// Fills the batch with the samples taken last.
-  void fill(Batch& batch);
+  /// Fills the batch with the samples taken last. The error: their file cannot be read.
+  Status fill(Batch& batch);
   /// The assignment of these samples; empty if the daemon does not assign samples.
   const AssignedSamples& assignment() const { return assignment_; }
   /// Records the compute time of a step.
@@ -49,11 +48,9 @@ class StepSamples {
   const Dataset& data_;
   const LoopOptions& options_;
   uint32_t worldSize_ = 1;
-  std::optional<Sharder> sharder_;  ///< set by begin()
-  std::vector<uint32_t> part_;      ///< this trainer's samples in the epoch; all if the daemon assigns them
-  std::optional<uint64_t> partEpoch_;  ///< from 0
-  uint64_t epoch_ = 0;                 ///< from 0; of the samples taken last, like the next two
-  uint64_t begin_ = 0;                 ///< in part_
+  std::optional<EpochSamples> part_;  ///< this trainer's; all if the daemon assigns them. Set by begin()
+  uint64_t epoch_ = 0;                ///< from 0; of the samples taken last, like the next two
+  uint64_t begin_ = 0;                ///< in part_
   uint64_t count_ = 0;
   AssignedSamples assignment_;  ///< the newest assignment
   SamplePace pace_;

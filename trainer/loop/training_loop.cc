@@ -137,26 +137,31 @@ Result<bool> TrainingLoop::takeStep(uint64_t step) {
   return next == StepSamples::Next::samples;
 }
 
-void TrainingLoop::fillBatch(Input& input) {
-  samples_.fill(input.batch);
+Status TrainingLoop::fillBatch(Input& input) {
+  StepReport& report = input.report;
+  if (const Status filled = samples_.fill(input.batch); !filled.ok()) {
+    return atStep(report.step, report.epoch, filled.error());
+  }
   input.assignment = samples_.assignment();
-  input.report.samples = static_cast<uint32_t>(input.batch.size());
+  report.samples = static_cast<uint32_t>(input.batch.size());
+  report.sourceBytes = input.batch.sourceBytes();
+  return {};
 }
 
-void TrainingLoop::beginPull(Input& input, std::span<float> destination) {
+Status TrainingLoop::beginPull(Input& input, std::span<float> destination) {
   if (model_.spec().tables.empty()) {
     input.pull = client_.pull(destination);
-    fillBatch(input);  // while the parameters arrive
-  } else {
-    fillBatch(input);
-    input.rows = nullptr;  // which may be used again
-    input.rows = rowBatches_.take(client_);
-    input.batch.rows().lookups = model_.lookUp(input.batch, Purpose::training);
-    input.rows->make(featuresOf(input.batch.rows().lookups));
-    bindRows(*input.rows, 0, input.batch);
-    input.report.rows = input.rows->rowCount();
-    input.pull = client_.pull(destination, input.rows.get());
+    return fillBatch(input);  // while the parameters arrive
   }
+  PSD_RETURN_IF_ERROR(fillBatch(input));
+  input.rows = nullptr;  // which may be used again
+  input.rows = rowBatches_.take(client_);
+  input.batch.rows().lookups = model_.lookUp(input.batch, Purpose::training);
+  input.rows->make(featuresOf(input.batch.rows().lookups));
+  bindRows(*input.rows, 0, input.batch);
+  input.report.rows = input.rows->rowCount();
+  input.pull = client_.pull(destination, input.rows.get());
+  return {};
 }
 
 Status TrainingLoop::take(std::monostate) {
@@ -168,13 +173,15 @@ Status TrainingLoop::takeParameters() {
   StepReport& report = input_.report;
   const bool spare = input_.pull.has_value();
   Stopwatch stopwatch;
-  if (!spare) beginPull(input_, model_.parameters());
+  if (!spare) PSD_RETURN_IF_ERROR(beginPull(input_, model_.parameters()));
   report.computeSeconds = stopwatch.lap();
   const Result<PullInfo> pulled = input_.pull->wait();
   input_.pull.reset();
   if (!pulled.ok()) return atStep(report.step, report.epoch, pulled.error());
   report.pullSeconds = stopwatch.lap();
   report.knownRows = pulled->knownRows;
+  report.pullBytes = pulled->bytes;
+  if (input_.rows && model_.countsWeights()) report.nonZeroWeights = nonZeroCount(*input_.rows);
   basis_ = pulled->versions;
   if (spare) model_.swapParameters();
   return options_.prefetch ? prefetch() : Status();
@@ -185,7 +192,7 @@ Status TrainingLoop::prefetch() {
   PSD_ASSIGN_OR_RETURN(const StepSamples::Next next, samples_.take(next_.report, /*wait=*/false));
   if (next != StepSamples::Next::samples) return {};
   const Stopwatch stopwatch;
-  beginPull(next_, model_.spareParameters());
+  PSD_RETURN_IF_ERROR(beginPull(next_, model_.spareParameters()));
   input_.report.computeSeconds += stopwatch.seconds();
   return {};
 }
@@ -211,7 +218,7 @@ Status TrainingLoop::take(LocalStepRunner& local) {
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
   if (const Status begun = local.begin(); !begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
-  fillBatch(input_);
+  PSD_RETURN_IF_ERROR(fillBatch(input_));
   const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
   report.rate = local.step(report.samples);
@@ -235,13 +242,15 @@ Status TrainingLoop::pullRows() {
   basis_ = pulled.versions;
   input_.report.rows = input_.rows->rowCount();
   input_.report.knownRows = pulled.knownRows;
+  input_.report.pullBytes = pulled.bytes;
+  if (model_.countsWeights()) input_.report.nonZeroWeights = nonZeroCount(*input_.rows);
   return {};
 }
 
 Status TrainingLoop::take(AveragedSteps& averaged) {
   StepReport& report = input_.report;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
-  fillBatch(input_);
+  PSD_RETURN_IF_ERROR(fillBatch(input_));
   if (!model_.spec().tables.empty()) {
     input_.batch.rows().lookups = model_.lookUp(input_.batch, Purpose::training);
   }

@@ -61,9 +61,9 @@ class TrainingLoop {
   /// Prepares input_ for `step`. False if there is no such step.
   Result<bool> takeStep(uint64_t step);
   /// Fills the batch with the samples taken last.
-  void fillBatch(Input& input);
+  Status fillBatch(Input& input);
   /// Fills the batch and starts a pull of its rows and of the parameters, into `destination`.
-  void beginPull(Input& input, std::span<float> destination);
+  Status beginPull(Input& input, std::span<float> destination);
   /// One step without the others' gradients: pull, compute, push. Errors of a step name it.
   Status take(std::monostate);
   /// A step under a policy of local steps.

@@ -70,6 +70,10 @@ class Model {
   /// candidates of a sampled softmax, are made here: call once for each training batch, in their order.
   virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
 
+  /// Whether the number of weights that are not zero is reported, among the values of the rows that samples
+  /// look up.
+  virtual bool countsWeights() const { return false; }
+
   /// Called when elements [begin, begin + count) of gradients() are final, padding included.
   using GradientsFinal = std::function<void(uint64_t begin, uint64_t count)>;
   /// Replaces gradients() by those of the mean loss over the batch (in training mode: with dropout), adds the

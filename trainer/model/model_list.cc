@@ -11,8 +11,11 @@
 namespace psd {
 
 // Each is defined in its own file in this folder.
+NetworkMaker readDeepFm(NamedOptions& options);
 NetworkMaker readDlrm(NamedOptions& options);
+NetworkMaker readFm(NamedOptions& options);
 NetworkMaker readGpt(NamedOptions& options);
+NetworkMaker readLogistic(NamedOptions& options);
 NetworkMaker readLstmLm(NamedOptions& options);
 NetworkMaker readMf(NamedOptions& options);
 NetworkMaker readMlp(NamedOptions& options);
@@ -33,6 +36,9 @@ std::span<const ModelEntry> modelList() {
       {"mf", "matrix factorisation for ratings, [:dim=32,decay=0.05]", readMf},
       {"dlrm", "recommender for clicks, [:dim=16,hidden=64,numbers=13,categories=26]", readDlrm},
       {"svm", "linear support vector machine for documents, [:decay=1e-5]", readSvm},
+      {"logistic", "logistic regression for libsvm and criteo", readLogistic},
+      {"fm", "factorization machine for libsvm and criteo, [:dim=8]", readFm},
+      {"deepfm", "factorization machine and perceptron for criteo, [:dim=8,fields=39,hidden=64]", readDeepFm},
   };
   return kModels;
 }

@@ -94,6 +94,8 @@ class Network : public torch::nn::Module {
   virtual Tensors outputs(const Tensors& /*batch*/) { throw NetworkError("the model has no outputs"); }
   /// Describes loss() in terms of outputs(), for callers that compute it themselves.
   virtual LossSpec outputLoss() const { return {}; }
+  /// See Model::countsWeights().
+  virtual bool countsWeights() const { return false; }
   /// The metrics of a batch, "loss" first.
   virtual Score score(const Tensors& batch) = 0;
 };

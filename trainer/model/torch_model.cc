@@ -138,6 +138,8 @@ class TorchModel : public Model {
     return network_->lookUp(batch, purpose);
   }
 
+  bool countsWeights() const override { return network_->countsWeights(); }
+
   Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal) override {
     try {
       network_->train();

@@ -71,6 +71,7 @@ ClientOptions optionsOf(ConnectionArguments arguments) {
     nb::module_::import_("warnings").attr("warn")(warning);
   }
   options.servers = std::move(arguments.servers);
+  options.program = "psd for Python " PSD_VERSION;
   options.connectTimeout = milliseconds("connect_timeout", arguments.connectTimeout);
   options.retryTimeout = milliseconds("retry_timeout", arguments.retryTimeout);
   if (!arguments.onEvent.is_none()) options.onEvent = eventCallback(std::move(arguments.onEvent));

@@ -16,6 +16,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "common/os/freed_memory.h"
+#include "common/types/category_hash.h"
 #include "common/types/model_layout.h"
 #include "trainer/python/client_arguments.h"
 #include "trainer/python/python_client.h"
@@ -531,6 +532,15 @@ void bindClient(nb::module_& m) {
       .def_prop_ro("bytes_pushed", &PythonClient::bytesPushed);
 }
 
+void bindCategories(nb::module_& m) {
+  m.def(
+      "hash_category",
+      [](uint32_t field, nb::bytes text) {
+        return categoryId(field, {text.c_str(), text.size()});
+      },
+      "field"_a, "text"_a);
+}
+
 void bindMemory(nb::module_& m) {
   m.def(
       "keep_freed_memory", &keepFreedMemory,
@@ -558,5 +568,6 @@ NB_MODULE(_psd, m) {
   psd::python::bindClient(m);
   psd::python::bindVersions(m);
   psd::python::bindPublisher(m);
+  psd::python::bindCategories(m);
   psd::python::bindMemory(m);
 }

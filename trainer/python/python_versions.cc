@@ -48,8 +48,13 @@ std::string describe(const PublishedVersion& version) {
 
 }  // namespace
 
-PythonVersionReader::PythonVersionReader(ClientOptions options)
-    : reader_("follower", std::move(options), VersionReader::connect) {}
+PythonVersionReader::PythonVersionReader(ClientOptions options, const FreshnessBound& bound)
+    : reader_("follower", std::move(options),
+              [&bound](const ClientOptions& given) { return VersionReader::connect(given, bound); }) {}
+
+VersionFreshness PythonVersionReader::freshness() {
+  return take(reader_.run([](VersionReader& reader) { return reader.freshness(); }));
+}
 
 std::vector<PublishedVersion> PythonVersionReader::versions() {
   return take(reader_.run([](VersionReader& reader) { return reader.versions(); }));
@@ -107,18 +112,63 @@ void bindVersions(nb::module_& m) {
       .def_prop_ro("file", &bytesOf,
                    nb::for_getter(nb::sig("def file(self) -> numpy.typing.NDArray[numpy.uint8]")))
       .def_prop_ro("tensors", &tensorsOf);
+  nb::class_<VersionFreshness>(
+      m, "Freshness",
+      "How the versions of a daemon compare with those of their source: the daemon that "
+      "trains the model or stores the weights.")
+      .def_ro("newest", &VersionFreshness::newest, "Number of the daemon's newest version; 0: none.")
+      .def_ro("source_newest", &VersionFreshness::sourceNewest,
+              "Number of the source's newest version, as far as the daemon knows; 0: none.")
+      .def_prop_ro(
+          "versions_behind",
+          [](const VersionFreshness& freshness) -> std::optional<uint64_t> {
+            const uint64_t behind = freshness.versionsBehind();
+            return behind == UINT64_MAX ? std::nullopt : std::optional(behind);
+          },
+          "Newer versions of the source; None: unknown, or the source has begun another history.")
+      .def_prop_ro(
+          "seconds_behind",
+          [](const VersionFreshness& freshness) -> std::optional<double> {
+            if (freshness.age >= VersionFreshness::kAgeUnknown) return std::nullopt;
+            return std::chrono::duration<double>(freshness.age).count();
+          },
+          "Time since the daemon was known to have all versions of the source; 0: it is the source; None: "
+          "unknown.")
+      .def_prop_ro(
+          "hops",
+          [](const VersionFreshness& freshness) -> std::optional<size_t> {
+            if (freshness.path.size() < 2 && freshness.age > std::chrono::milliseconds(0))
+              return std::nullopt;
+            return freshness.path.size() - 1;
+          },
+          "Daemons from this one to the source; 0: it is the source; None: unknown.")
+      .def("__repr__", [](const VersionFreshness& freshness) {
+        const bool isKnown = freshness.age < VersionFreshness::kAgeUnknown;
+        const uint64_t behind = freshness.versionsBehind();
+        return fmt::format(
+            "Freshness(newest={}, source_newest={}, versions_behind={}, seconds_behind={}, hops={})",
+            freshness.newest, freshness.sourceNewest, behind == UINT64_MAX ? "None" : std::to_string(behind),
+            isKnown ? fmt::format("{:.3f}", std::chrono::duration<double>(freshness.age).count()) : "None",
+            freshness.path.size() < 2 && freshness.age.count() > 0
+                ? "None"
+                : std::to_string(freshness.path.size() - 1));
+      });
   nb::class_<PythonVersionReader>(m, "VersionReader", nb::is_weak_referenceable())
       .def(
           "__init__",
           [](PythonVersionReader* self, std::vector<std::string> servers, double connectTimeout,
-             double retryTimeout, nb::object onEvent, std::optional<std::string> token,
-             CredentialFlags files) {
+             double retryTimeout, nb::object onEvent, std::optional<std::string> token, CredentialFlags files,
+             std::optional<uint64_t> versionsBehind, std::optional<double> secondsBehind) {
+            FreshnessBound bound{.versions = versionsBehind};
+            if (secondsBehind) bound.time = milliseconds("max_seconds_behind", *secondsBehind);
             new (self)
                 PythonVersionReader(optionsOf({std::move(servers), connectTimeout, retryTimeout,
-                                               std::move(onEvent), std::move(token), std::move(files)}));
+                                               std::move(onEvent), std::move(token), std::move(files)}),
+                                    bound);
           },
           "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "on_event"_a.none(), "token"_a.none(),
-          "files"_a)
+          "files"_a, "max_versions_behind"_a.none(), "max_seconds_behind"_a.none())
+      .def("freshness", &PythonVersionReader::freshness)
       .def("versions", &PythonVersionReader::versions)
       .def("wait_for", &PythonVersionReader::waitFor, "number"_a, "timeout"_a.none())
       .def("fetch", &PythonVersionReader::fetch, "number"_a, "base"_a.none())

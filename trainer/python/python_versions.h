@@ -15,9 +15,10 @@ namespace psd::python {
 class PythonVersionReader {
  public:
   /// Connects as VersionReader::connect() does; throws its error.
-  explicit PythonVersionReader(ClientOptions options);
+  PythonVersionReader(ClientOptions options, const FreshnessBound& bound);
 
   std::vector<PublishedVersion> versions();
+  VersionFreshness freshness();
   /// `timeout` in seconds.
   PublishedVersion waitFor(uint64_t number, std::optional<double> timeout);
   FetchedVersion fetch(uint64_t number, const std::optional<FetchedVersion>& base);

@@ -45,6 +45,7 @@ std::string describeColumns(std::span<const ColumnSpec> columns) {
 
 void Batch::reshape(const std::vector<ColumnSpec>& columns, size_t size) {
   size_ = size;
+  sourceBytes_ = 0;
   rows_.lookups.clear();
   rows_.blocks.clear();
   tensors_.resize(columns.size());

@@ -56,6 +56,9 @@ class Batch {
   void reshape(const std::vector<ColumnSpec>& columns, size_t size);
 
   size_t size() const { return size_; }
+  /// Bytes of the files from which the samples were read; 0: not known.
+  uint64_t sourceBytes() const { return sourceBytes_; }
+  void setSourceBytes(uint64_t bytes) { sourceBytes_ = bytes; }
   const std::vector<BatchTensor>& tensors() const { return tensors_; }
   /// The memory of a column's values, by the column's index.
   std::span<std::byte> bytesOf(size_t column) { return tensors_[column].bytes; }
@@ -90,6 +93,7 @@ class Batch {
   const BatchTensor* find(std::string_view column, ElementType type) const;
 
   size_t size_ = 0;
+  uint64_t sourceBytes_ = 0;
   std::vector<BatchTensor> tensors_;
   BatchRows rows_;
 };

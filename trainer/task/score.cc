@@ -44,6 +44,7 @@ Metric& Metric::operator+=(const Metric& other) {
 
 double Metric::value() const {
   if (kind == MetricKind::auc) return areaUnderCurve(negatives, positives);
+  if (kind == MetricKind::count) return sum;
   if (!(weight > 0)) return kNothing;
   const double mean = sum / weight;
   if (kind == MetricKind::exponential) return std::exp(mean);
@@ -52,6 +53,7 @@ double Metric::value() const {
 
 std::string Metric::toString() const {
   if (kind == MetricKind::share) return fmt::format("{} {:.2f} %", name, 100 * value());
+  if (kind == MetricKind::count) return fmt::format("{} {:.0f}", name, value());
   return fmt::format("{} {:.{}f}", name, value(), kind == MetricKind::exponential ? 2 : 4);
 }
 

@@ -14,6 +14,7 @@ enum class MetricKind : uint8_t {
   exponential,  ///< e^(sum / weight): perplexity from losses
   root,         ///< √(sum / weight): RMSE from squared errors
   auc,          ///< area under the ROC curve of the samples' scores
+  count,        ///< sum: a number of weights
 };
 
 /// A metric as sums, so that those of several batches and trainers can be added. A value type.

@@ -153,7 +153,9 @@ export function showDurability(status) {
 export function showVersions({ publish }) {
   at("versions-card").hidden = !publish;
   if (!publish) return;
-  say("versions-count", `${publish.versions.length}, ${bytes(publish.total_bytes)}${publish.path ? "" : " in memory"}`);
+  const { upstream } = publish;
+  const copied = !upstream ? "" : !upstream.address ? ", no daemon upstream" : `, copied from ${upstream.address}${upstream.newest > publish.newest ? `, whose newest is ${number(upstream.newest)}` : ""}`;
+  say("versions-count", `${publish.versions.length}, ${bytes(publish.total_bytes)}${publish.path ? "" : " in memory"}${copied}`);
   at("versions-empty").hidden = publish.versions.length > 0;
   at("versions-error").hidden = !publish.error;
   say("versions-error", publish.error);

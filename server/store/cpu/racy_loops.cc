@@ -14,13 +14,23 @@
 // What is lost is one of two concurrent updates of the same element, as the algorithm assumes. Under a lock
 // there is no race, and nothing is lost.
 //
+// Weights that are a function of the optimizer's slots (kDerivesWeights) must remain that function of the
+// slots in memory, although of two steps one may store the last slots and the other the last weight.
+// Therefore each step of UpdateScalars::races is followed by passes that read the slots again and correct
+// weights that differ, until a pass finds none. Each pass begins with a full fence: the thread that makes the
+// last store of an element, of a slot or of the weight, reads the final slots afterwards and would correct
+// the weight.
+//
 // Hence no_sanitize("thread"), and copies by a loop, because ThreadSanitizer would instrument memcpy. The
 // file is compiled with -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results
 // would depend on the processor and differ from the CUDA backend's.
 
 #include "server/store/cpu/racy_loops.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "server/store/cpu/full_fence.h"
 
 #define PSD_RACY __attribute__((no_sanitize("thread")))
 #define PSD_RACY_INLINE PSD_RACY __attribute__((always_inline)) inline
@@ -39,6 +49,40 @@ PSD_RACY_INLINE void stepLoop(const Step step, uint64_t n, float* __restrict w, 
     w[i] = weight;
     [[maybe_unused]] uint32_t slot = 0;
     ((slots[i] = values[slot++]), ...);
+  }
+}
+
+/// Corrects each weight that differs from that of the slots in memory, until none does. The pointers are not
+/// __restrict: others write the same elements meanwhile. NaN, which equals nothing, is left.
+template <class Step, class... Slots>
+PSD_RACY_INLINE void settleLoop(const Step step, uint64_t n, float* w, const Slots*... slots) {
+  for (;;) {
+    fullFence();
+    uint32_t wrong = 0;
+    for (uint64_t i = 0; i < n; ++i) {
+      const float values[] = {slots[i]...};
+      const float weight = step.weight(values);
+      wrong |= static_cast<uint32_t>(w[i] != weight) & static_cast<uint32_t>(weight == weight);
+    }
+    if (wrong == 0) return;
+    for (uint64_t i = 0; i < n; ++i) {
+      const float values[] = {slots[i]...};
+      w[i] = step.weight(values);
+    }
+  }
+}
+
+template <class Step, class... Slots>
+PSD_RACY_INLINE void applyLoop(const Step& step, uint64_t n, float* w, const float* g, Slots*... slots) {
+  if constexpr (settles<Step>()) {
+    constexpr uint64_t kAtOnce = 2048;  // the second pass finds the elements in the L1 cache
+    for (uint64_t begin = 0; begin < n; begin += kAtOnce) {
+      const uint64_t some = std::min(kAtOnce, n - begin);
+      stepLoop(step, some, w + begin, g + begin, slots + begin...);
+      settleLoop(step, some, w + begin, slots + begin...);
+    }
+  } else {
+    stepLoop(step, n, w, g, slots...);
   }
 }
 
@@ -88,7 +132,7 @@ PSD_RACY_INLINE void copyLoop(uint64_t n, const float* __restrict from, float* _
 struct Baseline {
   template <class Step, class... Slots>
   PSD_RACY static void run(const Step& step, uint64_t n, float* w, const float* g, Slots*... slots) {
-    stepLoop(step, n, w, g, slots...);
+    applyLoop(step, n, w, g, slots...);
   }
   PSD_RACY static void change(const Change& change) { changeLoop(change); }
 };
@@ -99,7 +143,7 @@ struct Avx2 {
   template <class Step, class... Slots>
   PSD_RACY __attribute__((target("avx2"))) static void run(const Step& step, uint64_t n, float* w,
                                                            const float* g, Slots*... slots) {
-    stepLoop(step, n, w, g, slots...);
+    applyLoop(step, n, w, g, slots...);
   }
 };
 
@@ -108,7 +152,7 @@ struct Avx512 {
   template <class Step, class... Slots>
   PSD_RACY __attribute__((target("avx512f"))) static void run(const Step& step, uint64_t n, float* w,
                                                               const float* g, Slots*... slots) {
-    stepLoop(step, n, w, g, slots...);
+    applyLoop(step, n, w, g, slots...);
   }
 };
 #endif

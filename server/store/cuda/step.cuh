@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "server/optimizer/optimizer_list.h"
+
 namespace psd {
 
 // Optimizer steps for weights in device memory. Other kernels may access these weights: each element is read
@@ -19,6 +21,20 @@ struct NoChange {
   __device__ float operator()(float g, float /*w*/, uint64_t /*i*/) const { return g; }
 };
 
+/// Corrects the weight at `w` until it is that of the slots in memory, which other kernels may change
+/// meanwhile; see server/store/cpu/racy_loops.cc. Reads are volatile: they bypass the L1 cache.
+template <class Step, class... Slots>
+__device__ void settleOne(const Step& step, float* w, Slots*... slots) {
+  volatile float* const target = w;
+  for (bool settled = false; !settled;) {
+    __threadfence();
+    const float values[] = {*static_cast<const volatile float*>(slots)...};
+    const float weight = step.weight(values);
+    settled = *target == weight || weight != weight;
+    if (!settled) *target = weight;
+  }
+}
+
 /// One step for the weight at `w` and its slots, with `change` applied to gradient element `i`.
 template <class Step, class Change, class... Slots>
 __device__ void stepOne(const Step& step, const Change& change, uint64_t i, float* w, float g,
@@ -27,6 +43,7 @@ __device__ void stepOne(const Step& step, const Change& change, uint64_t i, floa
   step(*w, change(g, *w, i), values);
   [[maybe_unused]] uint32_t slot = 0;
   ((*slots = values[slot++]), ...);
+  if constexpr (settles<Step>()) settleOne(step, w, slots...);
 }
 
 /// One step for the four weights at `w` and their slots, with `change` applied to the gradient elements from
@@ -49,6 +66,9 @@ __device__ void stepFour(const Step& step, const Change& change, uint64_t first,
   *w = weights;
   [[maybe_unused]] uint32_t slot = 0;
   ((*slots = states[slot++]), ...);
+  if constexpr (settles<Step>()) {
+    for (uint32_t i = 0; i < 4; ++i) settleOne(step, w->at + i, slots->at + i...);
+  }
 }
 
 }  // namespace psd

@@ -6,6 +6,7 @@
 // errors end the program. Speeds are meaningless. Names, values and errors are those of the CUDA Runtime
 // API, 12.0.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@ struct uint3 {
 extern constinit thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;  // y and z: always 0
 
 void __syncthreads();
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // --- The runtime ----------------------------------------------------------------------------------------
 

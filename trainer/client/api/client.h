@@ -50,6 +50,8 @@ struct ClientEvent {
 struct ClientOptions {
   /// "tcp://host:port", "tls://host:port" or "unix:///path"; the first that answers is used.
   std::vector<std::string> servers;
+  /// Name and version of this program, which the daemon shows; empty: those of psd-trainer.
+  std::string program;
   /// Credential that identifies this program to the daemon; empty: none. A secret. See readCredentials().
   std::string token;
   TlsFiles tls;  ///< for servers at tls://
@@ -261,6 +263,10 @@ struct GradientInfo {
   std::optional<uint32_t> fragment = {};
   /// Of the optimizer's step, where JoinInfo::takesHyperparameters; null: the daemon's.
   std::shared_ptr<const ModelHyperparameters> hyperparameters = {};
+  /// Set by the client of several daemons: the number by which all of them know the round of this gradient,
+  /// after which they name the version of the model that it makes. 0: there is one daemon, or a daemon's
+  /// version is unknown.
+  uint64_t leadRound = 0;
 };
 
 /// A call in progress. `wait()` blocks the calling thread and returns the answer, once; it may be called

@@ -48,6 +48,10 @@ struct FetchedVersion {
 /// notices it fails (modelMismatch), and later calls continue with the new history. Within a history
 /// waitFor() and fetch(0) never return a smaller number than before.
 ///
+/// Where several daemons serve the model, each publishes its part, and the reader combines the parts of one
+/// moment: a version exists once all daemons have it, and is leased at all of them. `base` has no effect
+/// then.
+///
 /// Thread-safe: any thread may make calls, and several calls may be in progress, of which one at a time is
 /// waitFor(). No exception of the RPC library leaves this class.
 class VersionReader {
@@ -56,16 +60,21 @@ class VersionReader {
   static constexpr std::chrono::seconds kLeaseMax{600};
 
   /// Of `options` uses `servers`, `token`, `tls`, `connectTimeout`, `silence`, `retryTimeout`, `keepWaiting`
-  /// and `onEvent`. Connects to the first server that answers.
-  static Result<std::unique_ptr<VersionReader>> connect(const ClientOptions& options);
+  /// and `onEvent`. Connects to the first server that answers. Where that is a replica which is further
+  /// behind its source than `bound`, waitFor() and fetch(0) use another server; they fail (stale) if none is
+  /// within it.
+  static Result<std::unique_ptr<VersionReader>> connect(const ClientOptions& options,
+                                                        const FreshnessBound& bound = {});
   /// Ends the leases of pin(). Ends calls of other threads as interrupt() does; they must have returned.
   virtual ~VersionReader() = default;
 
   /// The versions that exist, ascending.
   virtual Result<std::vector<PublishedVersion>> versions() = 0;
+  /// How the versions of the daemon compare with those of their source.
+  virtual Result<VersionFreshness> freshness() = 0;
   /// Waits until a version of at least this number exists, and returns the newest. deadlineExceeded after
-  /// `timeout`, which includes reconnecting; without one the wait is unlimited, and fails when no daemon
-  /// answers for ClientOptions::retryTimeout.
+  /// `timeout`, which includes reconnecting; without one the wait is unlimited. Fails (unavailable) when no
+  /// daemon has answered for ClientOptions::retryTimeout, also during earlier calls.
   virtual Result<PublishedVersion> waitFor(uint64_t number,
                                            std::optional<std::chrono::milliseconds> timeout) = 0;
   /// Reads a version and verifies it; 0: the newest. Leases it meanwhile, so that it is not removed. With

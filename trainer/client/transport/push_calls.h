@@ -18,7 +18,7 @@ inline const Hyperparameters* hyperparametersOf(const PushRequest& push, const S
 /// Size of a push without its gradient, so that the message has one segment.
 inline capnp::MessageSize pushCall(const PushRequest& push, const Slice& slice) {
   const Hyperparameters* const hyperparameters = hyperparametersOf(push, slice);
-  return {26 + (hyperparameters ? wire::wordsOf(*hyperparameters) : 0), 0};
+  return {27 + (hyperparameters ? wire::wordsOf(*hyperparameters) : 0), 0};
 }
 
 /// Sets the fields of a push other than the place of its gradient.
@@ -32,6 +32,7 @@ inline void describe(schema::PushHead::Builder head, const PushRequest& push, co
   head.setLocalSteps(push.localSteps);
   head.setParts(push.parts);
   head.setTotal(slice.total);
+  head.setLeadRound(push.leadRound);
   if (const auto* const carried = hyperparametersOf(push, slice)) {
     wire::writeHyperparameters(*carried, head.initHyperparameters());
   }

@@ -24,6 +24,7 @@ struct PushRequest {
   ConstArenaValues gradient;
   uint32_t samples = 0;
   uint32_t localSteps = 0;                ///< see GradientInfo
+  uint64_t leadRound = 0;                 ///< see GradientInfo
   std::optional<uint32_t> fragment = {};  ///< the only fragment that it contains; empty: all
   uint32_t parts = 0;                     ///< shards that the gradient has a part of; set by the channel
   std::shared_ptr<const ModelHyperparameters> hyperparameters = {};  ///< see GradientInfo

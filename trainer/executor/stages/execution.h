@@ -72,8 +72,8 @@ class ExecutionModel {
 
 /// Names of the built-in models that makeExecutionModel() supports, and of those that can be divided into
 /// stages.
-inline constexpr std::array<std::string_view, 8> kExecutableModels{"dlrm", "gpt",       "lstm_lm",  "mf",
-                                                                   "mlp",  "mnist_cnn", "resnet20", "svm"};
+inline constexpr std::array<std::string_view, 11> kExecutableModels{
+    "deepfm", "dlrm", "fm", "gpt", "logistic", "lstm_lm", "mf", "mlp", "mnist_cnn", "resnet20", "svm"};
 inline constexpr std::array<std::string_view, 3> kStagedModels{"mlp", "mnist_cnn", "resnet20"};
 
 /// A stage after the first: its first layer and its device. A value type.

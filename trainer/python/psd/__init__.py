@@ -5,6 +5,7 @@ program trains itself."""
 __distribution__ = "psd-server"  # identifies this package; see _install.py
 
 from . import _install  # noqa: F401, before all else
+from ._categories import hash_category
 from ._psd import AssignedSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PublishedVersion, PullInfo, PushInfo, Rows
 from ._psd import version as __version__
 from .client import Client, Model, Table
@@ -25,6 +26,7 @@ from .errors import (
     RankTaken,
     SessionEnded,
     ShuttingDown,
+    Stale,
     Standby,
     Unauthenticated,
     Unavailable,
@@ -38,5 +40,5 @@ __all__ = [
     "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Follower", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "Part", "PartialPush",
     "PendingPull", "PendingPush", "ProtocolMismatch", "PublishedVersion", "Publisher", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
-    "SharedVersions", "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
+    "SharedVersions", "ShuttingDown", "Stale", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__", "hash_category",
 ]

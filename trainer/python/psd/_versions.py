@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,13 @@ class _Awaited:
         return _pending.awaited(self.wait)
 
 
+class Content(NamedTuple):
+    """A tensor as the file has it."""
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: np.ndarray
+
+
 class Held:
     """A version in memory. Immutable, except for arrays of PyTorch, which has no read-only ones. `tensors`: name, dtype, shape
     and place in `file` of each."""
@@ -49,6 +56,9 @@ class Held:
     def file(self) -> memoryview:
         """The whole `.safetensors` file."""
         return self._file.data
+
+    def contents(self) -> dict[str, Content]:
+        return {name: Content(dtype, tuple(shape), self._file[begin:end]) for name, dtype, shape, begin, end in self._tensors}
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {}

@@ -114,10 +114,15 @@ class Standby(Error, ConnectionError):
     code = "standby"
 
 
+class Stale(Error):
+    """What the daemon has is older than this client accepts."""
+    code = "stale"
+
+
 _BY_CODE = {kind.code: kind for kind in (
     InvalidArgument, InputOutputError, Unavailable, DeadlineExceeded, ProtocolMismatch, ModelMismatch, WorldSizeMismatch,
     RankTaken, BadSlice, NonFinite, NotReady, Overloaded, ShuttingDown, Internal, SessionEnded, Interrupted, Unauthenticated,
-    Forbidden, Standby)}
+    Forbidden, Standby, Stale)}
 
 
 def of(code: str, message: str, retryable: bool) -> Error:

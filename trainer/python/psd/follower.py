@@ -25,8 +25,8 @@ _Answer = TypeVar("_Answer")
 class Follower(VersionHolder):
     """Reads the versions that a daemon publishes (docs/guides/published_versions.md), for a program that serves or
     evaluates a model while it is trained. It holds one version in memory, the newest that wait() has read, whole and with
-    verified checksums. It needs role reader. When the connection breaks or the daemon restarts, the call in progress
-    reconnects and continues.
+    verified checksums; of a model that several daemons serve, all of it, with the address of any of them. It needs role
+    reader. When the connection breaks or the daemon restarts, the call in progress reconnects and continues.
 
         with psd.Follower("tcp://localhost:5500") as follower:
             while True:
@@ -45,25 +45,30 @@ class Follower(VersionHolder):
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, on_event: Callable[[str, str], None] | None = None, token: str | None = None,
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
-                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None):
-        """Connects to the first of `servers` that answers; all arguments are as for psd.Client. `retry_timeout`: how long a
-        call without a timeout of its own tries to reconnect."""
+                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
+                 max_versions_behind: int | None = None, max_seconds_behind: float | None = None):
+        """Connects to the first of `servers` that answers; all other arguments are as for psd.Client. `retry_timeout`: how
+        long a call without a timeout of its own tries to reconnect. `max_versions_behind`, `max_seconds_behind`: how far
+        behind its source a replica may be for wait() to use it; wait() uses another server where one is further behind, and
+        raises Stale if all are. None: any."""
         super().__init__()
+        if max_versions_behind is not None:
+            max_versions_behind = _arguments.integer("max_versions_behind", max_versions_behind, 0)
         self._fetched: _psd.FetchedVersion | None = None
         #: Bytes of all versions that have come from the daemon: of a patch what it takes, else the whole file.
         self.received_bytes = 0
         connection = _connection.arguments(servers, connect_timeout, retry_timeout, on_event, token,
                                            (token_file, tls_ca, tls_cert, tls_key))
-        self._reader = _psd.VersionReader(*connection)
+        self._reader = _psd.VersionReader(*connection, max_versions_behind, max_seconds_behind)
         _connection.close_at_exit(self._reader)
         self._servers = ",".join(connection[0])
 
     def wait(self, at_least: int | None = None, timeout: float | None = None) -> int:
         """Waits until a version newer than the one that the previous call returned exists, or one with the number `at_least`
         or a larger one, reads the newest and holds it. Returns its number. Returns at once if the version held is that new
-        already. DeadlineExceeded, a TimeoutError, after `timeout` seconds; None: the wait is unlimited, and fails
-        (Unavailable) when no daemon answers for `retry_timeout`. The time does not limit the transfer of a version that
-        exists."""
+        already. DeadlineExceeded, a TimeoutError, after `timeout` seconds; None: the wait is unlimited. Unavailable, when no
+        daemon has answered for `retry_timeout`, also during earlier waits. The time does not limit the transfer of a version
+        that exists."""
         return super().wait(at_least, timeout)
 
     def _read(self, least: int, timeout: float | None) -> Held | None:
@@ -97,6 +102,10 @@ class Follower(VersionHolder):
     def versions(self) -> list[_psd.PublishedVersion]:
         """The versions that exist at the daemon, ascending."""
         return self._call(self._reader.versions)
+
+    def freshness(self) -> _psd.Freshness:
+        """How the versions of the daemon compare with those of their source."""
+        return self._call(self._reader.freshness)
 
     @contextlib.contextmanager
     def pin(self, seconds: int = 60) -> Iterator[_psd.PublishedVersion]:

@@ -68,7 +68,7 @@ class Publisher:
     def publish(self, step: int, tensors: Mapping[str, Any], timeout: float | None = None) -> _psd.PublishedVersion:
         """Gives this rank's part of the weights after `step`, waits for the other ranks, and returns the version once it is
         durable. `tensors`: by name, a whole tensor (an array of numpy or whatever np.asarray() takes, a tensor of PyTorch
-        on any device), a DTensor, a psd.Part, or a list of Parts. Their bytes are not examined: NaN is allowed.
+        on any device), a DTensor, a psd.Part, or a list of Parts, which may be empty. Their bytes are not examined: NaN is allowed.
 
         The tensors of the version are those that some rank gives. All ranks together give each element once; the same part
         from several ranks counts once if its bytes are the same, as of replicated tensors. Steps rise, and need not be
@@ -111,7 +111,7 @@ def _parts(name: str, value: Any) -> Iterator[Part]:
     """The parts that stand for a tensor."""
     if isinstance(value, Part):
         yield value
-    elif isinstance(value, (list, tuple)) and value and all(isinstance(each, Part) for each in value):
+    elif isinstance(value, (list, tuple)) and all(isinstance(each, Part) for each in value):
         yield from value
     elif _is_dtensor(value):
         yield from _part_of_dtensor(name, value)

@@ -4,6 +4,8 @@
 //
 // Under Hogwild! several threads may read and update a row concurrently. Each element is read and written
 // whole, and only values depend on the values read: the caller determines which rows exist, and where.
+// Weights that derive from the slots are corrected as in racy_loops.cc, after the steps of all rows of a
+// call.
 
 #include "server/store/rows/cpu/row_loops.h"
 
@@ -12,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "server/store/cpu/full_fence.h"
 #include "server/store/gradient_change.h"
 #include "server/store/rows/row_squares.h"
 
@@ -165,8 +168,44 @@ PSD_ROWS_INLINE void forEachRow(const Job& job, const Apply& apply) {
   }
 }
 
+/// Corrects the values of a row that differ from weightAt(i); returns whether there were any.
+template <class WeightAt>
+PSD_ROWS_INLINE bool correctRow(uint32_t dim, float* w, const WeightAt& weightAt) {
+  uint32_t wrong = 0;
+  for (uint32_t i = 0; i < dim; ++i) {
+    const float weight = weightAt(i);
+    wrong |= static_cast<uint32_t>(w[i] != weight) & static_cast<uint32_t>(weight == weight);
+  }
+  if (wrong == 0) return false;
+  for (uint32_t i = 0; i < dim; ++i) w[i] = weightAt(i);
+  return true;
+}
+
+/// Calls correct(row) for the rows until it returns false for all of them.
+template <class Correct>
+PSD_ROWS_INLINE void settleRows(const Job& job, const Correct& correct) {
+  for (bool wrong = true; wrong;) {
+    fullFence();
+    wrong = false;
+    for (const uint32_t row : job.rows) {
+      if (row != kNoRow && correct(job.places.row(row))) wrong = true;
+    }
+  }
+}
+
+template <class Step, size_t... kSlots>
+PSD_ROWS_INLINE void settle(const Job& job, const Step& step, std::index_sequence<kSlots...>) {
+  const uint32_t dim = job.layout.dim();
+  settleRows(job, [&](float* w) PSD_ROWS_LAMBDA {
+    return correctRow(dim, w, [&](uint32_t i) PSD_ROWS_LAMBDA {
+      const float values[] = {w[(1 + kSlots) * dim + i]...};
+      return step.weight(values);
+    });
+  });
+}
+
 template <class Step>
-PSD_ROWS_INLINE void applyLoop(const Job& job, const Step& step) {
+PSD_ROWS_INLINE void stepRows(const Job& job, const Step& step) {
   constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
   const uint32_t dim = job.layout.dim();
   if (job.update.numbers.empty()) {
@@ -181,7 +220,13 @@ PSD_ROWS_INLINE void applyLoop(const Job& job, const Step& step) {
 }
 
 template <class Step>
-PSD_ROWS_INLINE void applyRowStepLoop(const Job& job, const Step& step) {
+PSD_ROWS_INLINE void applyLoop(const Job& job, const Step& step) {
+  stepRows(job, step);
+  if constexpr (settles<Step>()) settle(job, step, std::make_index_sequence<Step::kSlots>());
+}
+
+template <class Step>
+PSD_ROWS_INLINE void stepWholeRows(const Job& job, const Step& step) {
   static_assert(Step::kRowSlots == 1);
   const uint32_t dim = job.layout.dim();
   forEachRow(job, [&](size_t, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
@@ -194,6 +239,55 @@ PSD_ROWS_INLINE void applyRowStepLoop(const Job& job, const Step& step) {
     *slot = state;
     for (uint32_t i = 0; i < dim; ++i) w[i] -= factor * step.gradient(w[i], g[i]);
   });
+}
+
+/// A row whose weights derive from its slots z and n, which follow the values.
+struct DerivedRow {
+  float *w, *z, *n;
+
+  PSD_ROWS_INLINE DerivedRow(float* row, uint32_t dim) : w(row), z(row + dim), n(row + uint64_t{2} * dim) {}
+  template <class Step>
+  PSD_ROWS_INLINE float factor(const Step& step, uint32_t dim) const {
+    return step.factor(squareSum(dim, [&](uint32_t i) PSD_ROWS_LAMBDA { return step.shrunk(z[i]); }), dim);
+  }
+};
+
+template <class Step>
+PSD_ROWS_INLINE void stepDerivedRow(const Step& step, uint32_t dim, const DerivedRow& row, const float* g) {
+  const float before = row.factor(step, dim);
+  for (uint32_t i = 0; i < dim; ++i) {
+    float z = row.z[i], n = row.n[i];
+    step.add(step.weight(z, n, before), g[i], z, n);
+    row.z[i] = z;
+    row.n[i] = n;
+  }
+  const float after = row.factor(step, dim);
+  for (uint32_t i = 0; i < dim; ++i) row.w[i] = step.weight(row.z[i], row.n[i], after);
+}
+
+template <class Step>
+PSD_ROWS_INLINE void stepDerivedRows(const Job& job, const Step& step) {
+  const uint32_t dim = job.layout.dim();
+  forEachRow(job, [&](size_t, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
+    stepDerivedRow(step, dim, DerivedRow(job.places.row(row), dim), g);
+  });
+  if constexpr (settles<Step>()) {
+    settleRows(job, [&](float* at) PSD_ROWS_LAMBDA {
+      const DerivedRow row(at, dim);
+      const float factor = row.factor(step, dim);
+      return correctRow(dim, row.w,
+                        [&](uint32_t i) PSD_ROWS_LAMBDA { return step.weight(row.z[i], row.n[i], factor); });
+    });
+  }
+}
+
+template <class Step>
+PSD_ROWS_INLINE void applyRowStepLoop(const Job& job, const Step& step) {
+  if constexpr (kDerivingStep<Step>) {
+    stepDerivedRows(job, step);
+  } else {
+    stepWholeRows(job, step);
+  }
 }
 
 // Each loop is compiled for each instruction set, as in racy_loops.cc.

@@ -122,6 +122,16 @@ __global__ void stepRowsKernel(const DeviceUpdate update, const Step*, std::inde
   });
 }
 
+/// The largest number of gradients of a row of a block, whose first row is `first`.
+__device__ uint32_t turnsOf(const DeviceUpdate& update, uint64_t first) {
+  uint32_t turns = 0;
+  for (auto row = static_cast<uint32_t>(first); row < first + kRowsPerBlock && row < update.count; ++row) {
+    const uint32_t gradients = update.ends[row] - beginOf(update, row);
+    turns = turns > gradients ? turns : gradients;
+  }
+  return turns;
+}
+
 /// Steps of whole rows: kSquareLanes threads share a row. All threads of a block perform the same number of
 /// turns, because they synchronize.
 template <class Step>
@@ -137,12 +147,7 @@ __global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
     const uint32_t begin = there ? beginOf(update, row) : 0;
     const uint32_t end = there ? update.ends[row] : 0;
     float* const w = there ? update.rows[row] : nullptr;
-    uint32_t turns = 0;
-    for (auto other = static_cast<uint32_t>(first); other < first + kRowsPerBlock && other < update.count;
-         ++other) {
-      const uint32_t gradients = update.ends[other] - beginOf(update, other);
-      turns = turns > gradients ? turns : gradients;
-    }
+    const uint32_t turns = turnsOf(update, first);
     for (uint32_t turn = 0; turn < turns; ++turn) {
       const bool steps = begin + turn < end;
       const float* const g = update.gradients + (uint64_t{begin} + turn) * dim;
@@ -165,6 +170,93 @@ __global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
         w[i] -= factors[own] * step.gradient(w[i], g[i]);
       }
     }
+  }
+}
+
+/// What the threads of a block share while rows whose weights derive from their slots take steps.
+struct DerivedShared {
+  float sums[kThreadsPerBlock];
+  float factors[kRowsPerBlock];
+};
+
+/// The factor of the row of the calling thread, of which `z` are the slots; null: the thread has no row. All
+/// threads of a block call it. kSquareLanes threads share a row.
+template <class Step, class Float>
+__device__ float factorOf(const Step& step, uint32_t dim, Float* z, DerivedShared& shared) {
+  const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
+  float sum = 0;
+  for (uint32_t i = lane; z != nullptr && i < dim; i += kSquareLanes) {
+    const float value = step.shrunk(z[i]);
+    sum += value * value;
+  }
+  shared.sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (z != nullptr && lane == 0) {
+    addSquareLanes(shared.sums + threadIdx.x);
+    shared.factors[own] = step.factor(shared.sums[threadIdx.x], dim);
+  }
+  __syncthreads();
+  return shared.factors[own];
+}
+
+/// Corrects the weights of the rows of a block until they are those of the slots in memory; see settleOne().
+/// `row`: the values of the calling thread's row; null: it has none.
+template <class Step>
+__device__ void settleRow(const Step& step, uint32_t dim, float* row, DerivedShared& shared) {
+  __shared__ uint32_t wrong;
+  const uint32_t lane = threadIdx.x % kSquareLanes;
+  volatile float* const w = row;
+  volatile float* const z = row == nullptr ? nullptr : row + dim;
+  volatile float* const n = row == nullptr ? nullptr : row + 2 * dim;
+  for (bool settled = false; !settled;) {
+    if (threadIdx.x == 0) wrong = 0;
+    __threadfence();
+    __syncthreads();
+    const float factor = factorOf(step, dim, z, shared);
+    for (uint32_t i = lane; w != nullptr && i < dim; i += kSquareLanes) {
+      const float weight = step.weight(z[i], n[i], factor);
+      if (w[i] == weight || weight != weight) continue;
+      w[i] = weight;
+      wrong = 1;
+    }
+    __syncthreads();
+    settled = wrong == 0;
+    __syncthreads();
+  }
+}
+
+/// Steps of rows whose weights derive from their slots: kSquareLanes threads share a row, as in
+/// stepWholeRowsKernel().
+template <class Step>
+__global__ void stepDerivedRowsKernel(const DeviceUpdate update, const Step* steps) {
+  __shared__ DerivedShared shared;
+  const uint32_t dim = update.dim;
+  const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
+  const Step& step = *steps;
+  for (uint64_t first = uint64_t{blockIdx.x} * kRowsPerBlock; first < update.count;
+       first += uint64_t{gridDim.x} * kRowsPerBlock) {
+    const auto row = static_cast<uint32_t>(first + own);
+    const bool there = row < update.count;
+    const uint32_t begin = there ? beginOf(update, row) : 0;
+    const uint32_t end = there ? update.ends[row] : 0;
+    float* const w = there ? update.rows[row] : nullptr;
+    const uint32_t turns = turnsOf(update, first);
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      const bool moves = begin + turn < end;
+      float* const z = moves ? w + dim : nullptr;
+      float* const n = moves ? w + 2 * dim : nullptr;
+      const float* const g = update.gradients + (uint64_t{begin} + turn) * dim;
+      const float before = factorOf(step, dim, z, shared);
+      for (uint32_t i = lane; moves && i < dim; i += kSquareLanes) {
+        float nextZ = z[i], nextN = n[i];
+        step.add(step.weight(nextZ, nextN, before), g[i], nextZ, nextN);
+        z[i] = nextZ;
+        n[i] = nextN;
+      }
+      const float factor = factorOf(step, dim, z, shared);
+      for (uint32_t i = lane; moves && i < dim; i += kSquareLanes) w[i] = step.weight(z[i], n[i], factor);
+    }
+    if constexpr (settles<Step>()) settleRow(step, dim, w, shared);
   }
 }
 
@@ -267,8 +359,13 @@ cudaError_t applyRowsOnDevice(const Optimizer& optimizer, const UpdateScalars& s
         update, static_cast<const Step*>(nullptr), std::make_index_sequence<Step::kSlots>());
   });
   optimizer.visitRowStep(scalars, [&]<class Step>(const Step&) {
-    stepWholeRowsKernel<<<blocksFor(uint64_t{update.count} * kSquareLanes), kThreadsPerBlock, 0, stream>>>(
-        update, static_cast<const Step*>(nullptr));
+    const uint32_t blocks = blocksFor(uint64_t{update.count} * kSquareLanes);
+    if constexpr (kDerivingStep<Step>) {
+      stepDerivedRowsKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(update,
+                                                                     static_cast<const Step*>(update.steps));
+    } else {
+      stepWholeRowsKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(update, static_cast<const Step*>(nullptr));
+    }
   });
   return cudaGetLastError();
 }

@@ -78,6 +78,15 @@ TEST_CASE("text with a zero byte is rejected") {
   CHECK(errorOf(std::string("{}\0{", 4)) == "f.json: holds a zero byte: not JSON text");
 }
 
+TEST_CASE("lists and objects are nested at most 100 deep") {
+  const auto nested = [](size_t depth) {
+    return parseJson(std::string(depth, '[') + std::string(depth, ']'), "config.json");
+  };
+  PSD_REQUIRE_OK(nested(100));
+  CHECK(nested(101).message() == "config.json: lists and objects are nested more than 100 deep");
+  CHECK_FALSE(nested(1'000'000).ok());
+}
+
 TEST_CASE("a repeated key is an error with its path") {
   CHECK(errorOf(R"({"a": 1, "a": 2})") == "f.json: a: appears twice");
   CHECK(errorOf(R"({"policy": {"type": "x", "type": "y"}})") == "f.json: policy.type: appears twice");

@@ -33,6 +33,7 @@ def types(schema):
 
 
 OPTIMIZERS = types(SCHEMA["properties"]["optimizer"])
+SCHEDULED = [one["properties"]["type"]["const"] for one in SCHEMA["properties"]["optimizer"]["oneOf"] if "schedule" in one["properties"]]
 AGGREGATORS = types(next(one["properties"]["aggregator"] for one in SCHEMA["properties"]["policy"]["oneOf"]
                          if "aggregator" in one["properties"]))
 
@@ -40,6 +41,7 @@ AGGREGATORS = types(next(one["properties"]["aggregator"] for one in SCHEMA["prop
 DOCUMENTS = [
     {"publish": {}},
     {"publish": {"from": "publishers"}},
+    {"publish": {"from": "upstream", "upstream": ["tcp://node7:5500"]}},
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
     {"world_size": {"max": 4}, "shards": 3},
@@ -275,9 +277,10 @@ class SchemaTest(unittest.TestCase):
         read = set()
         for document in DOCUMENTS:
             read.update(present(SCHEMA, self.effective(document)))
-        for schedule in ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {}):
-            for optimizer in OPTIMIZERS:
-                document = {"optimizer": {"type": optimizer, "schedule": schedule}}
+        for optimizer in OPTIMIZERS:
+            schedules = ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {})
+            for schedule in schedules if optimizer in SCHEDULED else (None,):
+                document = {"optimizer": {"type": optimizer, **({} if schedule is None else {"schedule": schedule})}}
                 read.update(present(SCHEMA, self.effective(document)))
         self.assertEqual({"." + key for key in FOR_EDITORS}, set(declared(SCHEMA)) - read)
 
@@ -289,7 +292,7 @@ class SchemaTest(unittest.TestCase):
                         continue
                     if value is None:
                         # A store of weights has no keys of training.
-                        is_store = document.get("publish", {}).get("from") == "publishers"
+                        is_store = document.get("publish", {}).get("from", "training") != "training"
                         self.assertTrue("default" not in schema or path[-1] in EXCLUDED or is_store)
                     else:
                         self.assertEqual(schema.get("default"), value)

@@ -27,7 +27,9 @@ struct Encoded {
 Encoded encoded(const Tensor& before, const Tensor& after, uint32_t elementBytes) {
   Encoded made;
   ContentSum sum = contentSum(before);
-  made.kind = encodeTensorPatch(before, after, elementBytes, sum, made.bytes);
+  const auto kind = encodeTensorPatch(readerOf(before), after, elementBytes, sum, made.bytes);
+  PSD_REQUIRE_OK(kind);
+  made.kind = *kind;
   REQUIRE(sum == contentSum(after));
   REQUIRE(made.bytes.size() <= after.size());
   PSD_REQUIRE_OK(checkTensorPatch(made.patch(), {after.size(), elementBytes}));
@@ -93,6 +95,57 @@ TEST_CASE("tensor patches: applied to the one tensor they give the other, once o
     requireEffect(first.patch(), a, b, elementBytes);
     requireEffect(merged(first, second, a, elementBytes).patch(), a, c, elementBytes);
   }
+}
+
+TEST_CASE("tensor patches: the tensor before is read once, in order, piece by piece") {
+  Random random(1);
+  for (const uint32_t elementBytes : {1, 2, 4, 8}) {
+    for (const uint64_t more : {0, 1, 8, 24}) {
+      CAPTURE(elementBytes, more);
+      const Tensor before = randomBytes((1u << 20) + more, random);
+      Tensor after = before;
+      for (const uint64_t at :
+           {uint64_t{0}, uint64_t{(1u << 19) - 1}, uint64_t{1u << 19}, after.size() - 1}) {
+        after[at] ^= std::byte{1};
+      }
+      uint64_t read = 0;
+      size_t pieces = 0;
+      Tensor piece;
+      const TensorReader reader = [&](uint64_t at, uint64_t count) -> Result<std::span<const std::byte>> {
+        REQUIRE(at == read);
+        read += count;
+        pieces++;
+        piece.assign(before.begin() + static_cast<ptrdiff_t>(at),
+                     before.begin() + static_cast<ptrdiff_t>(at + count));
+        return std::span<const std::byte>(piece);
+      };
+      Encoded made;
+      ContentSum sum = contentSum(before);
+      const auto kind = encodeTensorPatch(reader, after, elementBytes, sum, made.bytes);
+      PSD_REQUIRE_OK(kind);
+      made.kind = *kind;
+      CHECK(sum == contentSum(after));
+      if (after.size() % elementBytes == 0) {
+        CHECK(made.kind == PatchKind::overwrite);
+        CHECK(read == before.size());
+        CHECK(pieces >= 2);
+      } else {
+        CHECK(made.kind == PatchKind::whole);
+      }
+      requireEffect(made.patch(), before, after, elementBytes);
+    }
+  }
+}
+
+TEST_CASE("tensor patches: an error of reading is that of the patch") {
+  const Tensor after(2u << 20);
+  const TensorReader reader = [&](uint64_t at, uint64_t count) -> Result<std::span<const std::byte>> {
+    if (at > 0) return Error{ErrorCode::io, "the disk fails"};
+    return std::span<const std::byte>(after).subspan(at, count);
+  };
+  ContentSum sum;
+  std::vector<std::byte> out;
+  CHECK(encodeTensorPatch(reader, after, 4, sum, out).message() == "the disk fails");
 }
 
 TEST_CASE("tensor patches: every instruction set finds the same changes") {

@@ -232,10 +232,10 @@ TEST_CASE("an absurd header length is rejected without allocating memory for it"
 }
 
 TEST_CASE("a deeply nested header is rejected") {
-  CHECK_THAT(refusalOf(fileOf(std::string(1'000'000, '['), 0)),
-             Catch::Matchers::StartsWith("its header, line 1, column 1000001"));
+  const std::string refusal = "its header: lists and objects are nested more than 100 deep";
+  CHECK(refusalOf(fileOf(std::string(1'000'000, '['), 0)) == refusal);
   CHECK(refusalOf(fileOf("{\"w\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}", 0)) ==
-        "its header is not a valid safetensors header");
+        refusal);
 }
 
 TEST_CASE("a tensor whose entry is wrong is rejected with its name") {

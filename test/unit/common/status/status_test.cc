@@ -15,9 +15,10 @@ namespace {
 
 TEST_CASE("transient errors are distinguished from permanent ones") {
   const std::set<ErrorCode> passing = {ErrorCode::unavailable, ErrorCode::deadlineExceeded,
-                                       ErrorCode::overloaded, ErrorCode::sessionEnded, ErrorCode::standby};
+                                       ErrorCode::overloaded,  ErrorCode::sessionEnded,
+                                       ErrorCode::standby,     ErrorCode::stale};
   std::set<std::string_view> names;
-  for (int code = 0; code <= static_cast<int>(ErrorCode::standby); code++) {
+  for (int code = 0; code <= static_cast<int>(ErrorCode::stale); code++) {
     const auto error = static_cast<ErrorCode>(code);
     INFO(errorCodeName(error));
     CHECK(isRetryable(error) == passing.contains(error));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -147,6 +148,38 @@ TEST_CASE("the state of another optimizer starts at its first step, whatever the
   updateAgain(*fresh);
   updateAgain(*again);
   CHECK(contentOf(*again) == contentOf(*fresh));
+}
+
+TEST_CASE("ftrl continues with the weights of another optimizer, and with other penalties by its state") {
+  MemoryEnv env;
+  auto trained = trainedStore(3, kAdam);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *trained));
+  auto first = makeStore(2, R"({"type": "ftrl", "lr": 0.5, "l1": 0.25})");
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 1), *first));
+  const auto before = contentOf(*trained)[0], weights = contentOf(*first)[0];
+  for (size_t i = 0; i < before.size(); i++) REQUIRE(weights[i] == Approx(before[i]).epsilon(1e-6));
+  PSD_REQUIRE_OK(saveStore(env, "/data", 2, *first));
+
+  // With the numbers it was saved with, ftrl restores the weights as they are. With another l1 it derives
+  // them from the state.
+  auto same = makeStore(3, R"({"type": "ftrl", "lr": 0.5, "l1": 0.25})");
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 2), *same));
+  CHECK(contentOf(*same) == contentOf(*first));
+  auto sparser = makeStore(1, R"({"type": "ftrl", "lr": 0.5, "l1": 40.25})");
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 2), *sparser));
+  CHECK(contentOf(*sparser)[1] == contentOf(*first)[1]);
+  // The divisor is (1 + 0) / 0.5.
+  const auto fewer = contentOf(*sparser)[0];
+  for (size_t i = 0; i < before.size(); i++) {
+    REQUIRE(fewer[i] == Approx(std::max(0.f, weights[i] - 20)).margin(1e-4));  // negative ones are near 0
+  }
+  CHECK(std::ranges::count(fewer, 0.f) > 15);
+
+  auto faster = makeStore(1, R"({"type": "ftrl", "lr": 1, "l1": 0.25})");
+  const auto refused = restoreStore(env, reopened(env, "/data", 2), *faster);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message() ==
+        "the saved state of optimizer 'ftrl' holds for lr 0.5, and the configuration has 1: set lr to 0.5");
 }
 
 TEST_CASE("a checkpoint of another model is rejected with the difference") {

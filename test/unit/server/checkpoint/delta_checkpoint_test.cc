@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/os/text_file.h"
+#include "server/checkpoint/table_export.h"
 #include "test/support/random.h"
 #include "test/unit/server/checkpoint/daemon_life.h"
 
@@ -365,8 +366,8 @@ TEST_CASE("a table is exported from a chain like from one checkpoint") {
   const auto full = openCheckpoint(env, checkpointPath("/full", 1));
   PSD_REQUIRE_OK(full);
   for (const std::string table : {"a", "b"}) {
-    PSD_REQUIRE_OK(exportTable(env, open(env, 4), table, "/chain.safetensors"));
-    PSD_REQUIRE_OK(exportTable(env, *full, table, "/full.safetensors"));
+    PSD_REQUIRE_OK(exportTable(env, open(env, 4), table, TableFormat::safetensors, "/chain.safetensors"));
+    PSD_REQUIRE_OK(exportTable(env, *full, table, TableFormat::safetensors, "/full.safetensors"));
     CHECK(readText(env, "/chain.safetensors", 1 << 30, "a file").value() ==
           readText(env, "/full.safetensors", 1 << 30, "a file").value());
   }

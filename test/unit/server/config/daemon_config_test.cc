@@ -134,20 +134,6 @@ TEST_CASE("a model can come from a file") {
   CHECK(loaded->config.model->spec.tensors.empty());
 }
 
-TEST_CASE("a store of versions has no keys of training") {
-  const auto loaded = read(R"({"publish": {"from": "publishers", "path": "versions"}})");
-  PSD_REQUIRE_OK(loaded);
-  CHECK(loaded->config.isStore());
-  CHECK(loaded->config.publish->path == "versions");
-  for (const char* key : {"policy", "optimizer", "groups", "durability", "device", "shards", "codecs"}) {
-    CHECK_FALSE(loaded->effective.contains(key));
-  }
-  const auto again = readDaemonConfig(loaded->effective);
-  PSD_REQUIRE_OK(again);
-  CHECK(again->effective == loaded->effective);
-  CHECK_FALSE(read(R"({"publish": {}})")->config.isStore());
-}
-
 TEST_CASE("each wrong value gets its one-line error") {
   auto [text, message] = GENERATE(table<std::string, std::string>({
       {R"([])", "the configuration: must be an object, not a list"},
@@ -165,7 +151,14 @@ TEST_CASE("each wrong value gets its one-line error") {
        "publish.path has the folder of the versions"},
       {R"({"publish": {"from": "publishers", "every_seconds": 4}})",
        "publish.every_seconds: requires from \"training\", not \"publishers\""},
-      {R"({"publish": {"path": "v"}})", "publish.path: requires from \"publishers\", not \"training\""},
+      {R"({"publish": {"path": "v"}})",
+       "publish.path: requires from \"publishers\" or \"upstream\", not \"training\""},
+      {R"({"publish": {"from": "upstream"}})",
+       "publish.upstream: must name at least one daemon, as [\"tcp://node7:5500\"]"},
+      {R"({"publish": {"from": "upstream", "upstream": ["tcp://a:1", "tcp://*:2"]}})",
+       "publish.upstream[1]: \"tcp://*:2\" cannot be dialled: it needs a host and a port"},
+      {R"({"publish": {"from": "publishers", "upstream": ["tcp://a:1"]}})",
+       "publish.upstream: requires from \"upstream\", not \"publishers\""},
       {R"({"replicaton": {}})", "replicaton: unknown key; did you mean 'replication'?"},
       {R"({"replication": {}})", "replication: requires `engine`: without one a daemon has no standby"},
       {R"({"index": 0})", "index: requires `daemons`, those that serve a model together"},

@@ -38,6 +38,21 @@ TEST_CASE("a setting that a log cannot replay cannot change while the daemon run
         "with one value (0.1 -> 0.2)");
 }
 
+TEST_CASE("no number of ftrl can change while the daemon runs") {
+  const auto change = [](const std::string& now, const std::string& next) {
+    const auto document = [](const std::string& optimizer) {
+      return read(R"({"policy": {"type": "locked"}, "optimizer": {"type": "ftrl", )" + optimizer + "}}");
+    };
+    return checkLiveChange(document(now), document(next));
+  };
+  CHECK(change(R"("lr": 0.1)", R"("lr": 0.1, "beta": 1)").ok());  // the defaults
+  CHECK(
+      change(R"("lr": 0.1)", R"("lr": 0.2)").message() ==
+      "optimizer: cannot change while the daemon runs from 'ftrl lr=0.1' to 'ftrl lr=0.2', whose weights are "
+      "a function of its state and these numbers");
+  CHECK_FALSE(change(R"("l1": 0.1)", R"("l1": 0.2)").ok());
+}
+
 TEST_CASE("the interval of checkpoints can change while the daemon runs, and their folder cannot") {
   const auto document = [](const std::string& keys) {
     return read(R"({"policy": {"type": "locked"}, "durability": {"type": "log", )" + keys + "}}");

@@ -41,6 +41,14 @@ TEST_CASE("a model moves if trainers' settings do not change") {
         R"(optimizer's state is ["momentum_buffer"] here, [] there)");
 }
 
+TEST_CASE("ftrl keeps its rate in a move") {
+  const auto with = [](const std::string& numbers) {
+    return R"({"policy": {"type": "locked"}, "optimizer": {"type": "ftrl", )" + numbers + "}}";
+  };
+  CHECK(between(with(R"("lr": 0.1, "l1": 1)"), with(R"("lr": 0.1, "l1": 2)")).empty());
+  CHECK(between(with(R"("lr": 0.1)"), with(R"("lr": 0.2)")) == "optimizer.lr is 0.2 here, 0.1 there");
+}
+
 TEST_CASE("a daemon without a configured optimizer adopts that of a model that moves to it") {
   const std::string plain = R"({"policy": {"type": "locked"}, "optimizer": {"type": "adam"}})";
   const std::string adopts = R"({"policy": {"type": "locked"}})";

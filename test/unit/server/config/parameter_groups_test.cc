@@ -37,6 +37,37 @@ TEST_CASE("groups inherit from the top level what they do not set") {
   CHECK(describeOptimizers(groups) == "fc*: sgd lr=0.5, *.bias scale: adam lr=0.001, others: sgd lr=0.5");
 }
 
+TEST_CASE("ftrl is refused where its rate would change or its rows would not begin at 0") {
+  const auto whyNot = [](const std::string& json) {
+    const auto loaded = readDaemonConfig(nlohmann::ordered_json::parse(json));
+    return loaded.ok() ? std::string() : loaded.message();
+  };
+  CHECK(
+      whyNot(
+          R"({"policy": {"type": "locked", "staleness": {"rate": "inverse"}}, "optimizer": {"type": "ftrl"}})") ==
+      "policy.staleness.rate: cannot be combined with ftrl, whose state holds for one learning rate; "
+      "staleness.max can");
+  CHECK(whyNot(R"({"policy": {"type": "hogwild", "staleness": {"rate": "damped"}},
+                   "groups": [{"match": "wide*", "optimizer": {"type": "group_ftrl"}}]})")
+            .starts_with("groups[0].policy.staleness.rate: cannot be combined with group_ftrl"));
+  CHECK(whyNot(R"({"policy": {"type": "locked", "staleness": {"max": 5}}, "optimizer": {"type": "ftrl"}})")
+            .empty());
+  ModelSpec model{"net", {}, {{"item", 4, {RowInitial::Kind::zero}}}};
+  const auto groups = groupsOf(R"({"optimizer": {"type": "ftrl"}})");
+  PSD_REQUIRE_OK(assignGroups(model, groups));
+  model.tables[0].initial = {RowInitial::Kind::uniform};
+  CHECK(
+      assignGroups(model, groups).message() ==
+      "optimizer: rows begin at 0 under ftrl, whose weights are a function of its state, and those of table "
+      "'item' begin at other values; declare the table with rows from zero, or give it a group with another "
+      "optimizer");
+  PSD_REQUIRE_OK(assignGroups(model, groupsOf(R"({"optimizer": {"type": "lion"}})")));
+  // A trainer's optimizer meets the same rules.
+  auto adopting = groupsOf(R"({"policy": {"type": "locked", "staleness": {"rate": "inverse"}}})");
+  adoptOptimizers(adopting, {Optimizer{Ftrl{}, 0.1, {}}});
+  CHECK(assignGroups(modelWith({"a"}), adopting).message().starts_with("policy.staleness.rate: cannot"));
+}
+
 TEST_CASE("where trainers take the steps, their optimizer is named, and the daemon runs the exchange") {
   const auto easgd =
       groupsOf(R"({"policy": {"type": "easgd", "alpha": 0.25}, "optimizer": {"type": "sgd", "lr": 0.5}})");

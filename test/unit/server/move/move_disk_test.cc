@@ -34,7 +34,7 @@ TEST_CASE("a moved model is durable before the move counts, and no trainer is ad
     PSD_REQUIRE_OK(world.commit());
     CHECK(world.before->announcedAddresses() == kThere);
     CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::counts);
-    PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+    PSD_REQUIRE_OK(world.commitAtTarget());
     CHECK(world.after->serving().admits());
     CHECK(counts(*world.after->model().store) == kTrained);
     world.startOld();
@@ -55,7 +55,7 @@ TEST_CASE("a machine that fails while a model arrives has all of it or nothing")
       const size_t from = world.newDisk.operations().size();
       PSD_REQUIRE_OK(world.settle());
       PSD_REQUIRE_OK(world.commit());
-      PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+      PSD_REQUIRE_OK(world.commitAtTarget());
       operations = world.newDisk.operations().size() - from;
     }
     REQUIRE(operations > 10);
@@ -68,18 +68,12 @@ TEST_CASE("a machine that fails while a model arrives has all of it or nothing")
       bool counts = world.settle().ok();
       if (counts) {
         PSD_REQUIRE_OK(world.commit());
-        static_cast<void>(world.loop.wait(world.after->incoming().commit(kMove)));
+        static_cast<void>(world.commitAtTarget());
       } else {
         world.giveUp();
         CHECK(world.before->announcedAddresses() == DaemonAddresses());
       }
-      world.after.reset();
-      world.newDisk.restart(survival);
-      world.startNew();
-      PSD_REQUIRE_OK(world.after->started);
-      world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
-      world.after->queryOutcome();
-      REQUIRE(world.after->hasModel() == counts);
+      world.restartTarget(survival, counts);
       if (counts) {
         CHECK(testing::counts(*world.after->model().store) == kTrained);
       } else {
@@ -108,7 +102,7 @@ TEST_CASE("a target whose disk cannot be written keeps nothing, and takes the mo
       PSD_REQUIRE_OK(world.transferParts());
       PSD_REQUIRE_OK(world.settle());
       PSD_REQUIRE_OK(world.commit());
-      PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+      PSD_REQUIRE_OK(world.commitAtTarget());
       CHECK(counts(*world.after->model().store) == kTrained);
     }
   }
@@ -121,11 +115,11 @@ TEST_CASE("a mark that cannot be removed blocks admission until it can") {
     PSD_REQUIRE_OK(world.settle());
     PSD_REQUIRE_OK(world.commit());
     world.newDisk.fail({operation}, "read only");
-    CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+    CHECK_FALSE(world.commitAtTarget().ok());
     CHECK_FALSE(world.after->serving().admits());
     world.newDisk.heal();
     world.loop.wait(kj::evalLast([] {}));  // waiters for the first attempt are notified
-    PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+    PSD_REQUIRE_OK(world.commitAtTarget());
     CHECK(world.after->serving().admits());
   }
 }
@@ -213,7 +207,7 @@ TEST_CASE("a target whose lead says that the move does not count is free again")
     world.after->queryOutcome();
     CHECK_FALSE(world.after->hasModel());
     CHECK(isClean(world.newDisk));
-    CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+    CHECK_FALSE(world.commitAtTarget().ok());
     world.after->train(2);  // its own run
     CHECK(counts(*world.after->model().store) == std::vector<float>{2, 2});
   }
@@ -282,7 +276,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
   world.newDisk.fail({"syncFolder", "remove"}, "read only");
   CHECK_FALSE(world.settle().ok());
   CHECK_FALSE(world.after->serving().admits());
-  CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+  CHECK_FALSE(world.commitAtTarget().ok());
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
   world.newDisk.heal();
   SECTION("as the command knows") { PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().giveUp(kMove))); }
@@ -381,7 +375,7 @@ TEST_CASE("a silent move still counts where the decision was already made") {
   PSD_REQUIRE_OK(world.settle());
   CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::underWay);
   PSD_REQUIRE_OK(world.commit());
-  PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+  PSD_REQUIRE_OK(world.commitAtTarget());
   for (int i = 0; i < 10; i++) {
     world.before->pass(2 * kj::SECONDS);
     world.after->pass(2 * kj::SECONDS);
@@ -411,7 +405,7 @@ TEST_CASE("of two concurrent moves of a model the second is rejected at both end
   PSD_REQUIRE_OK(world.settle());
   CHECK(world.before->outgoing().terms().error().code == ErrorCode::notReady);
   PSD_REQUIRE_OK(world.commit());
-  PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+  PSD_REQUIRE_OK(world.commitAtTarget());
   CHECK(counts(*world.after->model().store) == kTrained);
   CHECK(world.before->outgoing().terms().message() == "the model has moved to tcp://new:1");
 }

@@ -110,6 +110,7 @@ class TestDaemon final : public FakeDaemon {
   Result<MoveOutcome> askLead(const MoveLead&, uint64_t) const override { return leadSays; }
   Status start() {
     PSD_RETURN_IF_ERROR(host_.open());
+    PSD_RETURN_IF_ERROR(host_.openVersions());
     PSD_RETURN_IF_ERROR(outgoing_.look());
     PSD_RETURN_IF_ERROR(incoming_.look());
     return serving_.outgoing().moved() || serving_.incoming().unread() ? Status() : prepare();
@@ -139,8 +140,11 @@ class TestDaemon final : public FakeDaemon {
 
 /// A daemon with a model, and the target of its move, each with its own disk.
 struct World {
-  explicit World(const std::string& newDurability, const std::string& oldDurability = "log")
-      : oldConfig(configOf(kOldFolder, oldDurability)), newConfig(configOf(kNewFolder, newDurability)) {
+  /// `more`: keys of both configurations, as text.
+  explicit World(const std::string& newDurability, const std::string& oldDurability = "log",
+                 const std::string& more = "")
+      : oldConfig(configOf(kOldFolder, oldDurability, more)),
+        newConfig(configOf(kNewFolder, newDurability, more)) {
     before.emplace(loop, oldDisk, oldConfig);
     PSD_REQUIRE_OK(before->started);
     before->train(3);
@@ -155,11 +159,25 @@ struct World {
     before.emplace(loop, oldDisk, oldConfig);
   }
 
+  Status commitAtTarget() { return loop.wait(after->incoming().commit(kMove)); }
+  /// The target's machine starts again after a failure, and learns whether the move is committed. Then it has
+  /// the model, or none.
+  void restartTarget(Survival survival, bool committed) {
+    after.reset();
+    newDisk.restart(survival);
+    startNew();
+    PSD_REQUIRE_OK(after->started);
+    after->leadSays = committed ? MoveOutcome::counts : MoveOutcome::stays;
+    after->queryOutcome();
+    REQUIRE(after->hasModel() == committed);
+  }
+
   /// Transfers until all parts have arrived.
   Status transferParts() {
     PSD_ASSIGN_OR_RETURN(const MoveTerms terms, before->outgoing().terms());
     PSD_RETURN_IF_ERROR(after->incoming().begin(kMove, 1, begun.beats));
     PSD_RETURN_IF_ERROR(after->incoming().check(kMove, terms, kSmallModel));
+    if (terms.versions) PSD_RETURN_IF_ERROR(copyVersions());
     PSD_RETURN_IF_ERROR(before->outgoing().begin(kMove, kThere, std::chrono::minutes(1), begun));
     before->quiesce();
     PSD_ASSIGN_OR_RETURN(quiet, loop.wait(before->outgoing().whenQuiesced(kMove)));
@@ -184,7 +202,27 @@ struct World {
     PSD_RETURN_IF_ERROR(path);
     return after->incoming().imageDone(kMove, 0, *path);
   }
-  Status settle() { return loop.wait(after->incoming().settle(kMove, quiet.trainers)).status(); }
+  /// Copies the published versions that are newer than `last`.
+  Status copyVersions(uint64_t last = 0) {
+    for (;;) {
+      auto stream = std::make_shared<ImageStream>(1 << 20);
+      auto given = before->outgoing().giveVersion(last, stream).then([stream](auto version) {
+        stream->finish();
+        return version;
+      });
+      const auto version = loop.wait(kj::mv(given));
+      PSD_RETURN_IF_ERROR(version);
+      if (version->number == 0) return {};
+      while (const auto part = stream->take()) {
+        PSD_RETURN_IF_ERROR(after->incoming().versionImage(kMove, part->bytes));
+      }
+      PSD_RETURN_IF_ERROR(loop.wait(after->incoming().versionDone(kMove, version->oldest)));
+      last = version->number;
+    }
+  }
+  Status settle() {
+    return loop.wait(after->incoming().settle(kMove, quiet.trainers, quiet.versions)).status();
+  }
   Status commit() { return loop.wait(before->outgoing().commit(kMove)); }
   void giveUp() {
     before->outgoing().abandon(kMove, "a test");

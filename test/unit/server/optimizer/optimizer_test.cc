@@ -139,6 +139,16 @@ TEST_CASE("adam and adamw steps match manual calculation") {
   CHECK(amsgrad.slots[1] < amsgrad.slots[2]);
 }
 
+TEST_CASE("lion steps as worked out by hand") {
+  const Trace trace = run(R"({"type": "lion", "lr": 0.1, "weight_decay": 0.5})", 1, {3, -30});
+  CHECK(near(trace.weight, (1 * 0.95 - 0.1) * 0.95 + 0.1));
+  CHECK(near(trace.slots[0], 0.99 * 0.03 - 0.3));
+  // The direction has the sign of 0.9 · average + 0.1 · gradient, not that of the gradient; at 0 there is
+  // none.
+  CHECK(near(run(R"({"type": "lion", "lr": 0.1, "betas": [0.9, 0.5]})", 0, {2, -1}).weight, -0.2));
+  CHECK(run(R"({"type": "lion", "lr": 0.1})", 1, {0}).weight == 1);
+}
+
 TEST_CASE("every variant of an optimizer has as many slots as its step uses") {
   const std::string variants[] = {
       R"({"type": "sgd"})",
@@ -154,6 +164,8 @@ TEST_CASE("every variant of an optimizer has as many slots as its step uses") {
       R"({"type": "adam", "amsgrad": true})",
       R"({"type": "adamw"})",
       R"({"type": "adamw", "amsgrad": true})",
+      R"({"type": "ftrl"})",
+      R"({"type": "lion"})",
   };
   for (const std::string& variant : variants) {
     INFO(variant);
@@ -172,6 +184,7 @@ TEST_CASE("slots have LibTorch's names and initial values") {
   const auto adagrad = mustParse(R"({"type": "adagrad", "initial_accumulator_value": 0.5})").slots();
   CHECK(adagrad[0].name == "sum");
   CHECK(adagrad[0].initialValue == 0.5f);
+  CHECK(mustParse(R"({"type": "lion"})").slots()[0].name == "exp_avg");
 }
 
 TEST_CASE("the learning rate follows its schedule") {
@@ -225,6 +238,8 @@ TEST_CASE("a printed optimizer is parsed to the same") {
        R"({"type": "adagrad", "lr_decay": 0.1, "schedule": {"type": "step", "every_updates": 7, "gamma": 0.3}})",
        R"({"type": "rmsprop", "centered": true})", R"({"type": "adadelta", "rho": 0.95})",
        R"({"type": "adam", "betas": [0.8, 0.9999], "amsgrad": true})",
+       R"({"type": "ftrl", "lr": 0.05, "beta": 2, "l1": 0.1, "l2": 3, "initial_accumulator_value": 0.1})",
+       R"({"type": "lion", "betas": [0.95, 0.98], "weight_decay": 0.1})",
        R"({"type": "adamw", "schedule": {"type": "cosine", "total_updates": 9, "warmup_updates": 2}})"}) {
     const Optimizer first = mustParse(options);
     const Optimizer second = mustParse(writeOptimizer(first).dump().c_str());

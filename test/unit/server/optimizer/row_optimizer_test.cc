@@ -36,7 +36,9 @@ TEST_CASE("rowwise_adagrad is for embedding tables only") {
         "rowwise_adagrad lr=0.5 weight_decay=1 initial_accumulator_value=2 eps=0.25");
   CHECK(writeOptimizer(*parse(writeOptimizer(*optimizer).dump(), OptimizerUse::rows)) ==
         writeOptimizer(*optimizer));
-  for (const std::string name : {"sgd", "adagrad", "rmsprop", "adadelta", "adam", "adamw"}) {
+  CHECK(parse(R"({"type": "group_ftrl"})", OptimizerUse::tensors).message() ==
+        "type: 'group_ftrl' supports embedding tables only, not tensors; ftrl supports both");
+  for (const std::string name : {"sgd", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "ftrl", "lion"}) {
     const auto other = parse(R"({"type": ")" + name + "\"}", OptimizerUse::rows);
     PSD_REQUIRE_OK(other);
     CHECK_FALSE(other->rowsOnly());

@@ -146,7 +146,7 @@ TEST_CASE("Part assembly: halves along any dimension become the tensor") {
       {send(tensors[0], {2, 0}, {2, 3}), send(tensors[1], {0, 2}, {3, 2}), whole(tensors[2])}};
   const auto assembly = plan(ranks);
   PSD_REQUIRE_OK(assembly);
-  PSD_REQUIRE_OK((*assembly)->allocate());
+  PSD_REQUIRE_OK((*assembly)->allocate({}));
   CHECK((*assembly)->sends(0) == std::vector<uint32_t>{0, 1, 2});
   CHECK((*assembly)->sends(1) == std::vector<uint32_t>{0, 1});
   CHECK((*assembly)->tensors().front().name == "scalar");  // of the largest elements
@@ -157,6 +157,40 @@ TEST_CASE("Part assembly: halves along any dimension become the tensor") {
     CHECK((*assembly)->arrived(rank) == stream.size());
   }
   checkHolds(**assembly, tensors);
+}
+
+TEST_CASE("Part assembly: memory of the same size is used again") {
+  Random random(7);
+  const auto assemble = [&](uint64_t bytes, PartAssembly::Memory spare) {
+    const std::vector<Tensor> tensors = {makeTensor(random, "a", "U8", {bytes})};
+    const Ranks ranks = {{whole(tensors[0])}};
+    auto assembly = plan(ranks);
+    PSD_REQUIRE_OK(assembly);
+    PSD_REQUIRE_OK((*assembly)->allocate(std::move(spare)));
+    PSD_REQUIRE_OK((*assembly)->write(0, 0, streamOf(**assembly, ranks, 0)));
+    checkHolds(**assembly, tensors);
+    return *std::move(assembly);
+  };
+  PartAssembly::Memory first = assemble(100, {})->release();
+  const std::byte* const at = first.data();
+  const auto second = assemble(100, std::move(first));
+  CHECK(second->values().data() == at);
+  CHECK(first.bytes() == 0);
+  PartAssembly::Memory spare = second->release();
+  CHECK(spare.bytes() >= 100);
+  assemble(1000, std::move(spare));
+}
+
+TEST_CASE("Part assembly: the checksums of tensors that one part is all of are known") {
+  Random random(8);
+  const std::vector<Tensor> tensors = {makeTensor(random, "one", "U8", {8}),
+                                       makeTensor(random, "two", "U8", {4})};
+  const Ranks ranks = {{whole(tensors[0]), send(tensors[1], {0}, {2})}, {send(tensors[1], {2}, {2})}};
+  const auto assembly = plan(ranks);
+  PSD_REQUIRE_OK(assembly);
+  REQUIRE((*assembly)->checksums().size() == 2);
+  CHECK((*assembly)->checksums()[0] == crc32c(tensors[0].bytes));
+  CHECK_FALSE((*assembly)->checksums()[1]);
 }
 
 TEST_CASE("Part assembly: errors name tensor, elements and ranks") {
@@ -186,7 +220,7 @@ TEST_CASE("Part assembly: bytes must continue those that have arrived") {
   const Ranks ranks = {{whole(x)}};
   const auto assembly = plan(ranks);
   PSD_REQUIRE_OK(assembly);
-  PSD_REQUIRE_OK((*assembly)->allocate());
+  PSD_REQUIRE_OK((*assembly)->allocate({}));
   const std::span<const std::byte> bytes = x.bytes;
   PSD_REQUIRE_OK((*assembly)->write(0, 0, bytes.first(3)));
   for (const auto& [offset, count] : {std::pair{0, 3}, {4, 1}, {3, 6}, {3, 0}}) {
@@ -206,7 +240,7 @@ TEST_CASE("Part assembly: a part with a wrong checksum is sent again, with all o
   const Ranks ranks = {{whole(tensors[0]), whole(tensors[1])}};
   const auto assembly = plan(ranks);
   PSD_REQUIRE_OK(assembly);
-  PSD_REQUIRE_OK((*assembly)->allocate());
+  PSD_REQUIRE_OK((*assembly)->allocate({}));
   Bytes stream = streamOf(**assembly, ranks, 0);
   stream[6] ^= std::byte{1};
   const Status damaged = (*assembly)->write(0, 0, stream);
@@ -259,7 +293,7 @@ TEST_CASE("Part assembly: tensors without elements are in the version") {
   const Ranks ranks = {{whole(tensors[0])}, {whole(tensors[1]), send(tensors[0], {0, 2}, {0, 1})}};
   const auto assembly = plan(ranks);
   PSD_REQUIRE_OK(assembly);
-  PSD_REQUIRE_OK((*assembly)->allocate());
+  PSD_REQUIRE_OK((*assembly)->allocate({}));
   CHECK((*assembly)->sends(0).empty());
   PSD_REQUIRE_OK((*assembly)->write(1, 0, tensors[1].bytes));
   checkHolds(**assembly, tensors);
@@ -314,7 +348,7 @@ TEST_CASE("Part assembly: random boxes in random order are the reference, or an 
       refused++;
       continue;
     }
-    PSD_REQUIRE_OK((*assembly)->allocate());
+    PSD_REQUIRE_OK((*assembly)->allocate({}));
     std::vector<Bytes> streams;
     for (uint32_t rank = 0; rank < ranks.size(); rank++) streams.push_back(streamOf(**assembly, ranks, rank));
     while (!(*assembly)->isWhole()) {

@@ -87,6 +87,39 @@ class Versions {
   uint64_t step_ = 0;
 };
 
+TEST_CASE("Version patches: a copy keeps the patch that made it, and makes one that leads from elsewhere") {
+  Versions source(std::make_shared<MemoryFiles>());
+  const auto store =
+      VersionStore::open({.env = std::make_shared<MemoryFiles>(), .folder = kFolder, .copies = true},
+                         {.keep = 4, .bytes = 64u << 20, .leases = 4});
+  PSD_REQUIRE_OK(store);
+  const auto patchOf = [&](VersionStore& of, uint64_t from, uint64_t to) {
+    const auto size = of.patchBytes(source.store().history(), from, to);
+    PSD_REQUIRE_OK(size);
+    REQUIRE(*size > 0);
+    auto bytes = of.readPatch(source.store().history(), from, to, 0, *size);
+    PSD_REQUIRE_OK(bytes);
+    bytes->resize(*size);
+    return *bytes;
+  };
+  const auto adopt = [&](uint64_t number, const Bytes& patch) {
+    PSD_REQUIRE_OK((*store)->adopt(*source.store().find(number), source.file(number), patch));
+  };
+  for (int i = 0; i < 4; i++) source.publish(100);
+  adopt(1, {});
+  Bytes applied = patchOf(source.store(), 1, 2);
+  applied.back() ^= std::byte{1};  // so that it differs from one that is made here
+  adopt(2, applied);
+  CHECK(patchOf(**store, 1, 2) == applied);
+  adopt(4, patchOf(source.store(), 3, 4));  // version 3 is not here
+  CHECK(patchOf(**store, 2, 4) == patchOf(source.store(), 2, 4));
+  source.publish(kElements);
+  Bytes large(source.file(5).size() / 2 + 1);
+  std::ranges::copy(patchOf(**store, 2, 4), large.begin());
+  adopt(5, large);
+  CHECK(*(*store)->patchBytes(source.store().history(), 4, 5) == 0);
+}
+
 TEST_CASE("Version patches: from any version to any later one, while what lies between exists") {
   Versions versions(std::make_shared<MemoryFiles>());
   std::map<uint64_t, Bytes> files;

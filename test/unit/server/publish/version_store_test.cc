@@ -8,34 +8,14 @@
 #include "server/replica/memory_files.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
+#include "test/unit/server/publish/small_versions.h"
 
 namespace psd::version_store_test {
 namespace {
 
 using namespace testing;
+using namespace small_versions;
 using std::chrono::seconds;
-
-constexpr VersionLedger::Terms kTerms{.keep = 2, .bytes = 1 << 20, .leases = 16};
-const std::string kFolder = "/data/versions";
-
-ModelSpec model() { return {"m", {{"a", DType::f32, {2, 3}}, {"b", DType::bf16, {4}}}, {}}; }
-
-/// The values of a version: each byte is `fill`.
-std::vector<std::byte> valuesOf(uint8_t fill) {
-  return std::vector<std::byte>(6 * sizeof(float) + 4 * 2, std::byte{fill});
-}
-
-std::shared_ptr<Env> borrowed(Env& env) { return {std::shared_ptr<void>(), &env}; }
-
-Result<std::shared_ptr<VersionStore>> openAt(Env& env) {
-  return VersionStore::open({.env = borrowed(env), .folder = kFolder}, kTerms);
-}
-
-Result<VersionInfo> publish(VersionStore& store, uint8_t fill) {
-  const std::vector<std::byte> values = valuesOf(fill);
-  return store.publish({.step = fill, .created = "2026-11-29T00:00:00Z", .moment = VersionMoment::snapshot},
-                       {safetensorsEntries(model()), values});
-}
 
 /// The history of a store that has published its first version, and ended.
 uint64_t historyOfFirst(Env& env) {
@@ -43,20 +23,6 @@ uint64_t historyOfFirst(Env& env) {
   PSD_REQUIRE_OK(store);
   PSD_REQUIRE_OK(publish(**store, 1));
   return (*store)->history();
-}
-
-std::string bytesOf(VersionStore& store, uint64_t number) {
-  const auto info = store.find(number);
-  PSD_REQUIRE_OK(info);
-  const auto bytes = store.read(info->number, 0, info->bytes);
-  PSD_REQUIRE_OK(bytes);
-  return {reinterpret_cast<const char*>(bytes->data()), info->bytes};
-}
-
-std::vector<uint64_t> numbersOf(const VersionStore& store) {
-  std::vector<uint64_t> numbers;
-  for (const VersionInfo& info : store.versions()) numbers.push_back(info.number);
-  return numbers;
 }
 
 TEST_CASE("Version store: a version's file says what it is") {
@@ -78,6 +44,77 @@ TEST_CASE("Version store: a version's file says what it is") {
   PSD_REQUIRE_OK(found);
   CHECK(bytesOf(**store, 1) == file);
   CHECK(found->moment == VersionMoment::snapshot);
+}
+
+/// The part of daemon 1 of 2, of round `number` with the moment `id`.
+Result<VersionInfo> publishPart(VersionStore& store, uint64_t number, uint64_t id, uint8_t fill) {
+  const std::vector<std::byte> values = valuesOf(fill);
+  return store.publish({.number = number,
+                        .step = number,
+                        .created = "2026-11-29T00:00:00Z",
+                        .moment = VersionMoment::round,
+                        .part = 1,
+                        .parts = 2,
+                        .momentId = id},
+                       {safetensorsEntries(model()), values});
+}
+
+TEST_CASE("Version store: parts have the numbers of their rounds") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  for (const uint64_t number : {40, 50, 70}) PSD_REQUIRE_OK(publishPart(**store, number, number + 1, 1));
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{50, 70});
+  const auto found = (*store)->find(70);
+  PSD_REQUIRE_OK(found);
+  CHECK((found->part == 1 && found->parts == 2 && found->momentId == 71));
+  const std::string file = bytesOf(**store, 70);
+  CHECK(file.size() == found->bytes);
+  CHECK(file.find(R"("psd.part":"1/2")") != std::string::npos);
+  CHECK(file.find(R"("psd.moment_id":"0000000000000047")") != std::string::npos);
+  CHECK(bytesOf(**store, 50).size() == file.size());
+}
+
+TEST_CASE("Version store: a round that is made again") {
+  MemoryEnv env;
+  uint64_t history = 0;
+  {
+    const auto store = openAt(env);
+    PSD_REQUIRE_OK(store);
+    history = (*store)->history();
+    PSD_REQUIRE_OK(publishPart(**store, 10, 7, 1));
+    PSD_REQUIRE_OK(publishPart(**store, 20, 8, 2));
+  }
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  // Of the same pushes it has the same values, and the version stays.
+  const auto same = publishPart(**store, 20, 8, 2);
+  PSD_REQUIRE_OK(same);
+  CHECK(same->history == history);
+  CHECK((*store)->history() == history);
+  // Of others another history begins, which no reader mistakes for the first.
+  const auto other = publishPart(**store, 10, 9, 1);
+  PSD_REQUIRE_OK(other);
+  CHECK(other->history != history);
+  CHECK((*store)->history() == other->history);
+  CHECK(numbersOf(**store) == std::vector<uint64_t>{10});
+  CHECK(bytesOf(**store, 10).find(fmt::format("{:016x}", other->history)) != std::string::npos);
+  PSD_REQUIRE_OK(publishPart(**store, 15, 10, 3));
+  const auto again = openAt(env);
+  PSD_REQUIRE_OK(again);
+  CHECK((*again)->history() == other->history);
+  CHECK(numbersOf(**again) == std::vector<uint64_t>{10, 15});
+}
+
+TEST_CASE("Version store: the same moment with other values is another history too") {
+  MemoryEnv env;
+  const auto store = openAt(env);
+  PSD_REQUIRE_OK(store);
+  const auto first = publishPart(**store, 10, 7, 1), second = publishPart(**store, 10, 7, 2);
+  PSD_REQUIRE_OK(first);
+  PSD_REQUIRE_OK(second);
+  CHECK(first->history != second->history);
+  CHECK(bytesOf(**store, 10).ends_with(std::string(32, '\2')));
 }
 
 TEST_CASE("Version store: what can be read") {
@@ -176,7 +213,7 @@ TEST_CASE("Version store: a restart holds a lease no longer than it lasts") {
       PublishStatus status;
       (*store)->fillStatus(status);
       REQUIRE(status.leases.size() == 1);
-      CHECK(status.leases[0].reader == "readers before the restart");
+      CHECK(status.leases[0].reader == "an earlier reader");
       CHECK(status.leases[0].secondsLeft <= 181);
       (*store)->prune();
     }

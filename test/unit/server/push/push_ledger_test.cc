@@ -66,6 +66,19 @@ TEST_CASE("a step of all shards abandons unfinished ones of fragments, and is ab
   CHECK_FALSE(pushes.admit(pushes.slice(2, 0, 3)).ok());
 }
 
+TEST_CASE("a round has a number that a version can have") {
+  Pushes pushes;
+  SliceHead slice = pushes.slice(1, 0, 2);
+  slice.leadRound = (1ull << 53) + 1;
+  const auto refused = pushes.admit(slice);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::badSlice);
+  CHECK(refused.message().ends_with(
+      "its round has the number 9007199254740993; the largest is 9007199254740992"));
+  slice.leadRound--;
+  CHECK(pushes.take(slice).parts[0]->push.leadRound == slice.leadRound);
+}
+
 TEST_CASE("a gradient has the parts of its fragment or of all, and keeps the kind it started as") {
   Pushes pushes;
   CHECK(

@@ -57,7 +57,7 @@ TEST_CASE("a data set normalises pixels and keeps the requested order") {
 
   Batch batch;
   const std::vector<uint32_t> indices{11, 0, 5};
-  (*train)->fill(indices, batch);
+  PSD_REQUIRE_OK((*train)->fill(indices, batch));
   REQUIRE(batch.size() == 3);
   REQUIRE(imagesOf(batch).size() == 3 * 784);
   CHECK(labelsOf(batch) == std::vector<int64_t>{1, 0, 5});
@@ -81,7 +81,7 @@ TEST_CASE("gzip files read like plain ones") {
   const auto train = openMnist(mnist.folder.path(), Split::train);
   PSD_REQUIRE_OK(train);
   Batch batch;
-  (*train)->fill(std::vector<uint32_t>{7}, batch);
+  PSD_REQUIRE_OK((*train)->fill(std::vector<uint32_t>{7}, batch));
   CHECK(labelsOf(batch)[0] == 7);
 }
 
@@ -165,13 +165,13 @@ TEST_CASE("every malformed MNIST file gets one line that names it") {
 TEST_CASE("the synthetic set is a pure function of its arguments") {
   const std::vector<uint32_t> indices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   Batch first, second;
-  makeSynthetic(100, Split::train, 7)->fill(indices, first);
-  makeSynthetic(100, Split::train, 7)->fill(indices, second);
+  PSD_REQUIRE_OK(makeSynthetic(100, Split::train, 7)->fill(indices, first));
+  PSD_REQUIRE_OK(makeSynthetic(100, Split::train, 7)->fill(indices, second));
   CHECK(imagesOf(first) == imagesOf(second));
   CHECK(labelsOf(first) == labelsOf(second));
-  makeSynthetic(100, Split::train, 8)->fill(indices, second);
+  PSD_REQUIRE_OK(makeSynthetic(100, Split::train, 8)->fill(indices, second));
   CHECK(imagesOf(first) != imagesOf(second));
-  makeSynthetic(100, Split::test, 7)->fill(indices, second);
+  PSD_REQUIRE_OK(makeSynthetic(100, Split::test, 7)->fill(indices, second));
   CHECK(imagesOf(first) != imagesOf(second));
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("synthetic images are nearest to their own class's mean, in both split
   std::vector<std::vector<float>> means(10, std::vector<float>(784));
   std::vector<int> counts(10);
   for (uint32_t i = 0; i < train->sampleCount(); ++i) {
-    train->fill(std::vector<uint32_t>{i}, batch);
+    PSD_REQUIRE_OK(train->fill(std::vector<uint32_t>{i}, batch));
     ++counts[labelsOf(batch)[0]];
     const auto image = imagesOf(batch);
     for (size_t p = 0; p < 784; ++p) means[labelsOf(batch)[0]][p] += image[p];
@@ -194,7 +194,7 @@ TEST_CASE("synthetic images are nearest to their own class's mean, in both split
   }
   int correct = 0;
   for (uint32_t i = 0; i < test->sampleCount(); ++i) {
-    test->fill(std::vector<uint32_t>{i}, batch);
+    PSD_REQUIRE_OK(test->fill(std::vector<uint32_t>{i}, batch));
     const auto image = imagesOf(batch);
     int nearestClass = -1;
     float nearestDistance = 0;
@@ -215,7 +215,7 @@ TEST_CASE("synthetic images are nearest to their own class's mean, in both split
 
 TEST_CASE("what --data names: a folder or a listed set") {
   const MnistFolder mnist;
-  const auto open = [](const std::string& data) { return openDataset(data, Split::train, 1); };
+  const auto open = [](const std::string& data) { return openDataset(data, Split::train, {.seed = 1}); };
   PSD_REQUIRE_OK(open(mnist.folder.path()));
   PSD_REQUIRE_OK(open("mnist:" + mnist.folder.path()));
   CHECK((*open("synthetic"))->sampleCount() == kSyntheticSamplesDefault);

@@ -37,13 +37,13 @@ std::string npy(const std::string& type, const std::string& shape, const std::st
 }
 
 std::unique_ptr<Dataset> open(const std::string& data, Split split = Split::train) {
-  auto opened = openDataset(data, split, 1);
+  auto opened = openDataset(data, split, {.seed = 1});
   PSD_REQUIRE_OK(opened);
   return std::move(*opened);
 }
 
 std::string problemOf(const std::string& data, Split split = Split::train) {
-  const auto opened = openDataset(data, split, 1);
+  const auto opened = openDataset(data, split, {.seed = 1});
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.message().find('\n') == std::string::npos);
   return opened.message();
@@ -52,7 +52,7 @@ std::string problemOf(const std::string& data, Split split = Split::train) {
 template <class Number>
 std::vector<Number> valuesOf(const Dataset& data, const std::string& column, std::vector<uint32_t> samples) {
   Batch batch;
-  data.fill(samples, batch);
+  PSD_REQUIRE_OK(data.fill(samples, batch));
   const auto values = batch.values<Number>(column);
   return {values.begin(), values.end()};
 }

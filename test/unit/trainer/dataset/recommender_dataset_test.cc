@@ -20,7 +20,7 @@ using testing::TempDir;
 using testing::writeFile;
 
 std::unique_ptr<Dataset> open(const std::string& data, Split split = Split::train, uint64_t seed = 1) {
-  auto opened = openDataset(data, split, seed);
+  auto opened = openDataset(data, split, {.seed = seed});
   PSD_REQUIRE_OK(opened);
   return std::move(*opened);
 }
@@ -29,7 +29,7 @@ Batch all(const Dataset& data) {
   std::vector<uint32_t> indices(data.sampleCount());
   std::iota(indices.begin(), indices.end(), 0u);
   Batch batch;
-  data.fill(indices, batch);
+  PSD_REQUIRE_OK(data.fill(indices, batch));
   return batch;
 }
 
@@ -45,7 +45,7 @@ const std::string kHeader = "userId,movieId,rating,timestamp\n";
 std::string problemOf(const std::string& text) {
   const TempDir folder;
   writeFile(folder.file("ratings.csv"), text);
-  const auto opened = openDataset("movielens:" + folder.path(), Split::train, 1);
+  const auto opened = openDataset("movielens:" + folder.path(), Split::train, {.seed = 1});
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.error().code == ErrorCode::io);
   const std::string message = opened.message();
@@ -107,9 +107,10 @@ TEST_CASE("an error in a file of ratings is named by line and column") {
   CHECK_THAT(problemOf(good + "1,3,1e99,9\n"), Contains("ratings.csv:3:5: '1e99' is not a rating"));
   CHECK_THAT(problemOf(good + "1,\x1b[2J,4.0,9\n"),
              Contains("ratings.csv:3:3: '?[2J' is not a whole number"));
-  CHECK_THAT(openDataset("movielens:/nowhere", Split::train, 1).message(),
+  CHECK_THAT(openDataset("movielens:/nowhere", Split::train, {.seed = 1}).message(),
              Contains("/nowhere/ratings.csv: No such file"));
-  CHECK_THAT(openDataset("movielens", Split::train, 1).message(), Contains("expected movielens:DIR"));
+  CHECK_THAT(openDataset("movielens", Split::train, {.seed = 1}).message(),
+             Contains("expected movielens:DIR"));
 }
 
 TEST_CASE("ratings are read as programs write them") {
@@ -170,7 +171,7 @@ TEST_CASE("wrong options of synthetic sets are named") {
         {"clicks:scale=0", "scale must be a whole number from 1"},
         {"documents:length=0", "length must be a whole number from 1"},
         {"documents:word=3", "word"}}) {
-    CHECK_THAT(openDataset(data, Split::train, 1).message(), Contains(words));
+    CHECK_THAT(openDataset(data, Split::train, {.seed = 1}).message(), Contains(words));
   }
 }
 
@@ -180,7 +181,7 @@ TEST_CASE("synthetic clicks are a function of seed and number for every reader")
   CHECK(describeColumns(data->columns()) ==
         "numbers f32[13], categories i64[26], label i64 below 2, probability f32");
   Batch one, whole = all(*data);
-  same->fill(std::vector<uint32_t>{399, 7}, one);
+  PSD_REQUIRE_OK(same->fill(std::vector<uint32_t>{399, 7}, one));
   const auto row = [](const Batch& batch, size_t n) {
     const auto ids = batch.values<int64_t>("categories").subspan(n * 26, 26);
     return std::vector<int64_t>(ids.begin(), ids.end());
@@ -234,7 +235,7 @@ TEST_CASE("synthetic documents are unit vectors of few common words, of two clas
   const Batch whole = all(*data);
   Batch backwards;
   std::vector<uint32_t> indices{1999, 7, 0};
-  same->fill(indices, backwards);
+  PSD_REQUIRE_OK(same->fill(indices, backwards));
   const auto words = column<int64_t>(whole, "words"), labels = column<int64_t>(whole, "label");
   const auto weights = column<float>(whole, "weights");
   const auto rowsOf = [](const Batch& batch, size_t sample) {

@@ -25,14 +25,14 @@ using Words = std::vector<std::string>;
 
 std::vector<int64_t> tokensOf(const Dataset& data, std::vector<uint32_t> samples) {
   Batch batch;
-  data.fill(samples, batch);
+  PSD_REQUIRE_OK(data.fill(samples, batch));
   const auto tokens = batch.values<int64_t>("tokens");
   return {tokens.begin(), tokens.end()};
 }
 
 /// The error of opening text:ARGUMENT.
 Error problemOf(const std::string& argument, Split split = Split::train) {
-  const auto opened = openDataset("text:" + argument, split, 1);
+  const auto opened = openDataset("text:" + argument, split, {.seed = 1});
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.message().find('\n') == std::string::npos);
   return opened.error();

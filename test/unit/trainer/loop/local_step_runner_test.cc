@@ -61,7 +61,8 @@ class PlainSteps {
   }
   std::vector<float> take() {
     if (step_ % kStepsPerEpoch == 0) part_ = sharder_.part(step_ / kStepsPerEpoch);
-    data_->fill(std::span(part_).subspan(step_ % kStepsPerEpoch * kBatch, kBatch), batch_);
+    static_cast<void>(data_->fill(std::span(part_).subspan(step_ % kStepsPerEpoch * kBatch, kBatch),
+                                  batch_));  // data in memory is always there
     step_++;
     PSD_REQUIRE_OK(model_.computeGradients(batch_, {}));
     for (size_t i = 0; i < weights().size(); i++) {

@@ -33,6 +33,8 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   report.rows = 70;
   report.knownRows = 60;
   report.pushBytes = 100;
+  report.pullBytes = 300;
+  report.nonZeroWeights = 55;
   report.gradientBytes = 4000;
   report.pullSeconds = 0.25;
   report.computeSeconds = 0.5;
@@ -71,12 +73,23 @@ TEST_CASE("durations are human-readable") {
   CHECK(formatDuration(-1) == "0:00");
 }
 
+TEST_CASE("while data is checked, bytes, rate and time left are shown") {
+  ReadProgress progress{.bytes = 3 << 20, .totalBytes = 9 << 20, .seconds = 1.5};
+  CHECK(formatReading(progress) == "checking the data: 3.0 MiB of 9.0 MiB  2.0 MiB/s  ETA 0:03");
+  progress.bytes = 0;
+  CHECK_THAT(formatReading(progress), Contains("checking the data: 0 B of 9.0 MiB  1 B/s"));
+  progress = {.bytes = 9 << 20, .totalBytes = 9 << 20, .seconds = 4.5, .done = true};
+  CHECK(formatReading(progress) == "checked the data: 9.0 MiB in 4.5 s");
+}
+
 TEST_CASE("a progress line shows epoch, step, loss, rate, staleness and time left") {
   CHECK(formatProgress(Rank{0}, report(120, 126), {0.12345, 1520.4, 12.2}) ==
         "rank 0  epoch 1/1  step 120/126  loss 0.1235  1520 samples/s  staleness 1  dropped 4  ETA 0:12");
   StepReport chosen = report(120, 126);
   chosen.autoBatch = true;
   CHECK_THAT(formatProgress(Rank{0}, chosen, {}), Contains("step 120/126  batch 32  loss"));
+  CHECK_THAT(formatProgress(Rank{0}, report(120, 126), {0.1, 1520, 12, 3 << 20}),
+             Contains("1520 samples/s  read 3.0 MiB  staleness 1"));
   StepReport thrifty = report(120, 126);
   thrifty.late = 0;
   CHECK_THAT(formatProgress(Rank{0}, thrifty, {}), Contains("staleness 1  ETA"));
@@ -176,6 +189,8 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
                                {"compute_s", 0.5},
                                {"push_s", 0.25},
                                {"push_bytes", 100},
+                               {"pull_bytes", 300},
+                               {"nonzero_weights", 55},
                                {"compression", 40.0}});
   CHECK(nlohmann::json::parse(written[1])["loss"].is_null());
 }

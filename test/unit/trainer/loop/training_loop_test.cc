@@ -295,7 +295,8 @@ TEST_CASE("a model that does not match the data is rejected with the columns of 
   CHECK_FALSE(checkFit(Other({{"label", ElementType::i32, {}, 10}}), *data).ok());
   const testing::TempDir folder;
   testing::writeFile(folder.file("a.csv"), "x,name\n1,one\n");
-  const auto files = openDataset(folder.file("a.csv") + ":test=" + folder.file("a.csv"), Split::train, 1);
+  const auto files =
+      openDataset(folder.file("a.csv") + ":test=" + folder.file("a.csv"), Split::train, {.seed = 1});
   PSD_REQUIRE_OK(files);
   CHECK(checkFit(Other({{"x", ElementType::i64, {}}}), **files).ok());
   CHECK(checkFit(Other({{"name", ElementType::f32, {}}}), **files).message() ==

@@ -185,7 +185,7 @@ TEST_CASE("the language model learns what requires memory") {
     std::vector<uint32_t> indices((*test)->sampleCount());
     std::iota(indices.begin(), indices.end(), 0u);
     Batch batch;
-    (*test)->fill(indices, batch);
+    PSD_REQUIRE_OK((*test)->fill(indices, batch));
     return model->score(batch)->loss();
   };
   // Of the words alone, and given the last one: they are equally likely.
@@ -198,7 +198,7 @@ TEST_CASE("the language model learns what requires memory") {
   for (int step = 0; step < 400; ++step) {
     std::vector<uint32_t> indices(16);
     for (uint32_t& index : indices) index = random.below(static_cast<uint32_t>((*train)->sampleCount()));
-    (*train)->fill(indices, batch);
+    PSD_REQUIRE_OK((*train)->fill(indices, batch));
     PSD_REQUIRE_OK(model->computeGradients(batch));
     adam.step(model->parameters(), model->gradients());
   }

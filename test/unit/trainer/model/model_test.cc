@@ -30,7 +30,7 @@ Batch imagesBatch(uint32_t size) {
   std::vector<uint32_t> indices(size);
   std::iota(indices.begin(), indices.end(), 0u);
   Batch batch;
-  makeSynthetic(size, Split::train, 5)->fill(indices, batch);
+  PSD_REQUIRE_OK(makeSynthetic(size, Split::train, 5)->fill(indices, batch));
   return batch;
 }
 
@@ -312,6 +312,7 @@ TEST_CASE("an unknown model gets an error with the list and the nearest name") {
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.message() ==
         "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, resnet20, lstm_lm, gpt, mf, dlrm, svm, "
+        "logistic, fm, deepfm, "
         "or a "
         "file whose name "
         "ends with .pt or .pt2. Did you mean mnist_cnn?");

@@ -71,12 +71,12 @@ class Rows {
 };
 
 Batch firstSamples(const std::string& data, uint32_t count) {
-  const auto opened = openDataset(data, Split::train, 1);
+  const auto opened = openDataset(data, Split::train, {.seed = 1});
   PSD_REQUIRE_OK(opened);
   std::vector<uint32_t> indices(count);
   std::iota(indices.begin(), indices.end(), 0u);
   Batch batch;
-  (*opened)->fill(indices, batch);
+  PSD_REQUIRE_OK((*opened)->fill(indices, batch));
   return batch;
 }
 
@@ -85,6 +85,26 @@ Batch tokens(size_t size, uint64_t length, uint32_t vocabulary) {
   batch.reshape({{"tokens", ElementType::i64, {length + 1}, vocabulary}}, size);
   Random random(1);
   for (int64_t& token : batch.values<int64_t>("tokens")) token = random.below(vocabulary);
+  return batch;
+}
+
+/// Examples of `width` features of 12. With `gaps` about a third of them are missing, and all of the first
+/// example.
+Batch sparseExamples(size_t size, uint64_t width, bool gaps) {
+  Batch batch;
+  batch.reshape({{"ids", ElementType::i64, {width}},
+                 {"values", ElementType::f32, {width}},
+                 {"label", ElementType::i64, {}, 2}},
+                size);
+  Random random(7);
+  const auto ids = batch.values<int64_t>("ids"), labels = batch.values<int64_t>("label");
+  const auto values = batch.values<float>("values");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = random.below(12);
+    values[i] = 0.25f * static_cast<float>(1 + random.below(8));
+    if (gaps && (i < width || random.below(3) == 0)) values[i] = 0;
+  }
+  for (int64_t& label : labels) label = random.below(2);
   return batch;
 }
 
@@ -98,6 +118,9 @@ std::vector<Case> cases() {
   all.push_back({"mf:dim=5,decay=0.1", firstSamples("ratings:users=6,items=5,samples=100", 40)});
   all.push_back({"dlrm:dim=4,hidden=6", firstSamples("clicks:scale=100000", 40)});
   all.push_back({"svm:decay=0.1", firstSamples("documents:words=9,length=5", 40)});
+  for (const char* const model : {"logistic", "fm:dim=3", "deepfm:dim=3,fields=5,hidden=6"}) {
+    for (const bool gaps : {false, true}) all.push_back({model, sparseExamples(30, 5, gaps)});
+  }
   all.push_back({"lstm_lm:embedding=5,hidden=7,vocabulary=13,candidates=6", tokens(4, 9, 13)});
   return all;
 }
@@ -218,6 +241,46 @@ TEST_CASE("svm's score is the hinge loss and the share on the right side, calcul
   // Margins 3 − 1, −0.5 and 3, the words' squares 9.25, 0.5 and 9.
   CHECK(score->loss() == Approx((0 + 0.5 + 0 + 0.5 * (9.25 + 0.5 + 9)) / 3));
   CHECK(score->metrics.at(1).value() == Approx(1));
+}
+
+TEST_CASE("the scores of sparse models, calculated manually") {
+  // Features 7 and 8 in the first example; the second has 7 twice; the third none.
+  Batch batch;
+  batch.reshape(
+      {{"ids", ElementType::i64, {2}}, {"values", ElementType::f32, {2}}, {"label", ElementType::i64, {}, 2}},
+      3);
+  std::ranges::copy(std::vector<int64_t>{7, 8, 7, 7, 0, 9}, batch.values<int64_t>("ids").begin());
+  std::ranges::copy(std::vector<float>{1, 0.5, 2, 1, 0, 0}, batch.values<float>("values").begin());
+  std::ranges::copy(std::vector<int64_t>{1, 0, 1}, batch.values<int64_t>("label").begin());
+  const auto check = [&](const std::string& name, const std::vector<std::vector<float>>& seven,
+                         const std::vector<std::vector<float>>& eight, const std::vector<double>& logits) {
+    INFO(name);
+    const auto model = make(name);
+    CHECK(model->countsWeights());
+    model->parameters()[0] = 0.25f;  // the bias
+    Rows rows(model->spec());
+    for (uint32_t table = 0; table < seven.size(); ++table) {
+      rows.row(table, 7) = seven[table];
+      rows.row(table, 8) = eight[table];
+    }
+    rows.supplyRows(*model, batch, Purpose::scoring);
+    CHECK(rows.batch().rowCount() == 2 * seven.size());  // no row for a value of 0
+    const auto score = model->score(batch);
+    PSD_REQUIRE_OK(score);
+    double loss = 0, predictions = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      loss += std::log1p(std::exp(i == 1 ? logits[i] : -logits[i])) / 3;
+      predictions += 1 / (1 + std::exp(-logits[i]));
+    }
+    CHECK(score->loss() == Approx(loss));
+    CHECK(score->value("calibration") == Approx(predictions / 2));
+    CHECK(score->value("auc") ==
+          Approx((logits[0] > logits[1] ? 0.5 : 0) + (logits[2] > logits[1] ? 0.5 : 0)));
+    CHECK(model->computeGradients(batch).value() == Approx(loss));
+  };
+  check("logistic", {{3}}, {{-1}}, {0.25 + 3 - 0.5, 0.25 + 9, 0.25});
+  check("fm:dim=2", {{3}, {1, 2}}, {{-1}, {-3, 4}},
+        {0.25 + 3 - 0.5 + 0.5 * (-3 + 8), 0.25 + 9 + 2 * (1 + 4), 0.25});
 }
 
 TEST_CASE("dlrm's score is the cross-entropy and the area under the curve of its logits") {

@@ -90,10 +90,7 @@ TEST_CASE("a table matches its model under every optimizer") {
   for (const Optimizer& optimizer : testing::everyOptimizerOfRows(3)) {
     for (const uint32_t dim : {1u, 3u, 32u}) runCourse(dim, optimizer, dim);
   }
-  for (const RowwiseAdagrad& algorithm :
-       {RowwiseAdagrad{}, RowwiseAdagrad{.weightDecay = 0.1, .initialAccumulatorValue = 0.5}}) {
-    Optimizer optimizer;
-    optimizer.algorithm = algorithm;
+  for (const Optimizer& optimizer : testing::optimizersOfWholeRows()) {
     for (const uint32_t dim : {1u, 2u, 15u, 16u, 17u, 32u, 100u}) runCourse(dim, optimizer, dim);
   }
 }

@@ -4,11 +4,15 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <thread>
 #include <vector>
 
+#include "server/store/derived_weights.h"
+#include "test/support/any_optimizer.h"
 #include "test/support/row_ids.h"
 #include "test/support/row_model.h"
+#include "test/support/together.h"
 
 namespace psd {
 namespace {
@@ -103,6 +107,43 @@ TEST_CASE("concurrent gradients reach distinct rows whole, and shared ones as fl
       REQUIRE(out[i] <= kThreads * kTimes);
       REQUIRE(out[i] == std::floor(out[i]));
     }
+  }
+}
+
+TEST_CASE("after steps that raced, rows of ftrl have the weights of their state") {
+  constexpr uint32_t kThreads = 2;
+  Ftrl plain;
+  plain.l1 = 0.01;
+  GroupFtrl grouped;
+  grouped.groupL1 = 0.1;
+  for (const AnyOptimizer& algorithm : {AnyOptimizer{plain}, AnyOptimizer{grouped}}) {
+    const Optimizer optimizer{algorithm, 0.1, {}};
+    INFO(optimizer.describe());
+    const auto table = makeTable(kDim, optimizer, {.initial = {RowInitial::Kind::zero}});
+    std::vector<uint64_t> ids(128);
+    std::iota(ids.begin(), ids.end(), 1);
+    PSD_REQUIRE_OK(table->insertMissing(ids, Version{1}));
+    Random random(1);
+    std::vector<std::vector<float>> gradients;
+    for (uint32_t i = 0; i < kThreads; i++)
+      gradients.push_back(testing::mixedGradient(ids.size() * kDim, random));
+    uint64_t wrong = 0;
+    // One step each: a later one would correct what an earlier one left.
+    const auto step = [&](uint32_t thread) {
+      table->apply(ids, gradients[thread], {}, {.number = 1, .learningRate = 0.1, .races = true}, true,
+                   Version{2});
+    };
+    std::vector<uint32_t> rows(ids.size());
+    table->find(ids, rows);
+    std::vector<std::vector<float>> planes(3, std::vector<float>(ids.size() * kDim));
+    const auto check = [&] {
+      for (uint32_t plane = 0; plane < planes.size(); plane++) table->readPlane(plane, rows, planes[plane]);
+      const std::vector<float> found = planes[0];
+      deriveWeights(optimizer, kDim, std::vector<std::span<float>>(planes.begin(), planes.end()));
+      wrong += planes[0] != found;
+    };
+    testing::runTogether(kThreads, testing::testsCuda() ? 200 : 10'000, step, check);
+    CHECK(wrong == 0);
   }
 }
 
