@@ -89,11 +89,12 @@ class PairsProblem:
 
 
 class SparseTest(processes.ProcessTest):
-    def configured(self, name, *arguments):
-        """A daemon with an example configuration; it saves in the test's folder."""
-        return self.daemon("--config", processes.REPO / "configs" / f"{name}.json", *arguments, listen=(self.unix_address(f"{name}.sock"),),
-                           policy=None, optimizer=None, durability__path=str(self.folder / f"{name}_saved"), exit_when_done=False,
-                           limits__table_bytes=1 << 30, device=None)
+    def configured(self, name, *arguments, run=None, policy=None, **settings):
+        """A daemon with an example configuration; socket and folder are named after the run, by default after the configuration."""
+        run = run or name
+        return self.daemon("--config", processes.REPO / "configs" / f"{name}.json", *arguments, listen=(self.unix_address(f"{run}.sock"),),
+                           policy=policy, optimizer=None, durability__path=str(self.folder / f"{run}_saved"), exit_when_done=False,
+                           limits__table_bytes=1 << 30, device=None, **settings)
 
     def train(self, daemon, model, data, *more, count=1):
         trainers = [self.start_trainer("train", "--server", daemon.address, "--rank", rank, "--world-size", count, "--model", model,

@@ -158,7 +158,6 @@ Status TrainingLoop::beginPull(Input& input, std::span<float> destination) {
   input.rows = rowBatches_.take(client_);
   input.batch.rows().lookups = model_.lookUp(input.batch, Purpose::training);
   input.rows->make(featuresOf(input.batch.rows().lookups));
-  bindRows(*input.rows, 0, input.batch);
   input.report.rows = input.rows->rowCount();
   input.pull = client_.pull(destination, input.rows.get());
   return {};
@@ -178,6 +177,8 @@ Status TrainingLoop::takeParameters() {
   const Result<PullInfo> pulled = input_.pull->wait();
   input_.pull.reset();
   if (!pulled.ok()) return atStep(report.step, report.epoch, pulled.error());
+  // Not before: a pull that a broken connection interrupts gives the rows other memory.
+  if (input_.rows) bindRows(*input_.rows, 0, input_.batch);
   report.pullSeconds = stopwatch.lap();
   report.knownRows = pulled->knownRows;
   report.pullBytes = pulled->bytes;
@@ -237,8 +238,8 @@ Status TrainingLoop::pullRows() {
   input_.rows = nullptr;  // which may be used again
   input_.rows = rowBatches_.take(client_);
   input_.rows->make(featuresOf(input_.batch.rows().lookups));
-  bindRows(*input_.rows, 0, input_.batch);
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull({}, input_.rows.get()).wait());
+  bindRows(*input_.rows, 0, input_.batch);
   basis_ = pulled.versions;
   input_.report.rows = input_.rows->rowCount();
   input_.report.knownRows = pulled.knownRows;
