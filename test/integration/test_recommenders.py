@@ -73,7 +73,7 @@ class Watching(RecommenderTest):
         processes.until("there are scores after the last step", lambda: len(watcher.out.splitlines()) > seen + 1)
         self.assertEqual(self.rows(daemon), before)
         first, *_, last = [json.loads(line) for line in watcher.out.splitlines()]
-        self.assertEqual(set(last), {"seconds", "model", "data", "samples", "loss", "auc", "versions"})
+        self.assertEqual(set(last), {"seconds", "model", "data", "samples", "loss", "auc", "calibration", "versions"})
         self.assertLess(last["loss"], first["loss"])
         self.assertGreater(last["auc"], 0.6)
         self.assertEqual(len(last["versions"]), len(daemon.status()["shards"]) + 3)

@@ -1,12 +1,11 @@
 #include <memory>
 #include <string>
 
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
+#include "trainer/model/binary_classifier.h"
 #include "trainer/model/model_list.h"
-#include "trainer/model/network.h"
 #include "trainer/model/row_tables.h"
 
 namespace psd {
@@ -18,8 +17,8 @@ struct ClickOptions {
 
 /// Predicts clicks. After Naumov et al. 2019 (DLRM): a perceptron maps the numbers to a vector, each category
 /// has a table of such vectors, and a second perceptron takes the first vector and the dot products of all
-/// pairs. The loss is the cross-entropy in nats.
-class ClickModel : public Network {
+/// pairs. Owned by one thread.
+class ClickModel : public BinaryClassifier {
  public:
   explicit ClickModel(const ClickOptions& options)
       : options_(options),
@@ -57,48 +56,12 @@ class ClickModel : public Network {
     return lookups;
   }
 
-  torch::Tensor loss(const Tensors& batch) override {
-    return torch::binary_cross_entropy_with_logits(logits(batch), labels(batch));
-  }
-
-  std::vector<ColumnSpec> outputInputs() const override {
-    std::vector<ColumnSpec> columns = inputs();
-    columns.pop_back();
-    return columns;
-  }
-
-  Tensors outputs(const Tensors& batch) override {
-    Tensors outputs;
-    outputs.emplace("logits", logits(batch));
-    return outputs;
-  }
-
-  LossSpec outputLoss() const override {
-    return {LossKind::binaryCrossEntropy, "logits", inputs().back(), ""};
-  }
-
-  Score score(const Tensors& batch) override {
-    const torch::Tensor output = logits(batch), label = labels(batch);
-    const auto lossSum =
-        torch::binary_cross_entropy_with_logits(output, label, {}, {}, at::Reduction::Sum).item<double>();
-    Metric auc = Metric::auc("auc");
-    const torch::Tensor scores = output.cpu(), truths = label.cpu();
-    for (int64_t i = 0; i < scores.size(0); ++i) {
-      auc.count(scores.data_ptr<float>()[i], truths.data_ptr<float>()[i] != 0);
-    }
-    const auto samples = static_cast<uint64_t>(output.size(0));
-    return {samples,
-            {Metric::of("loss", MetricKind::mean, lossSum, static_cast<double>(samples)), std::move(auc)}};
-  }
-
  private:
   static constexpr float kInitialScale = 0.05f;
 
   int64_t pairs() const { return (options_.categories + 1) * options_.categories / 2; }
-  static torch::Tensor labels(const Tensors& batch) { return batch.at("label").to(torch::kFloat32); }
 
-  /// [n]
-  torch::Tensor logits(const Tensors& batch) {
+  torch::Tensor logits(const Tensors& batch) override {
     const torch::Tensor numbers = bottom2_(torch::relu(bottom1_(batch.at("numbers"))));
     std::vector<torch::Tensor> vectors{numbers};
     for (const std::string& lookup : lookups_) vectors.push_back(batch.at(lookup));

@@ -4,14 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/network.h"
+#include "trainer/model/binary_classifier.h"
 
 namespace psd {
 
-/// A model that predicts the label, 0 or 1, of examples with few of many features
-/// (trainer/dataset/line_format.h). A table has a row per feature. The loss is the mean cross-entropy in
-/// nats, without any penalty: that is the optimizer's. Owned by one thread.
-class SparseNetwork : public Network {
+/// A classifier of examples with few of many features (trainer/task/sparse_columns.h). A table has a row per
+/// feature. Owned by one thread.
+class SparseNetwork : public BinaryClassifier {
  public:
   /// `width`: the number of features that each example must have, or ColumnSpec::kAny.
   explicit SparseNetwork(std::vector<TableSpec> tables, uint64_t width = ColumnSpec::kAny);
@@ -19,11 +18,6 @@ class SparseNetwork : public Network {
   std::vector<ColumnSpec> inputs() const override;
   std::vector<TableSpec> tables() const override { return tables_; }
   std::vector<RowLookup> lookUp(const Batch& batch, Purpose purpose) override;
-  torch::Tensor loss(const Tensors& batch) override;
-  std::vector<ColumnSpec> outputInputs() const override;
-  Tensors outputs(const Tensors& batch) override;
-  LossSpec outputLoss() const override;
-  Score score(const Tensors& batch) override;
   bool countsWeights() const override { return true; }
 
  protected:
@@ -50,8 +44,6 @@ class SparseNetwork : public Network {
   torch::Tensor rowsOf(const Tensors& batch, size_t table) const {
     return batch.at(tables_[table].name + kRowsSuffix);
   }
-  /// [examples]
-  virtual torch::Tensor logits(const Tensors& batch) = 0;
 
  private:
   static constexpr const char* kRowsSuffix = ".rows";
