@@ -2,9 +2,9 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "test/fuzz/fuzz_list.h"
+#include "test/support/gzip.h"
 #include "trainer/dataset/idx_file.h"
 
 namespace psd::fuzz {
@@ -29,24 +29,10 @@ void run(Bytes input) {
   require(file->bytes.size() == bytes, "the number of bytes matches the dimensions");
 }
 
-std::string compressed(const std::string& text) {
-  z_stream stream{};
-  require(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib starts");
-  std::string out(text.size() + 100, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  require(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib ends");
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
 std::vector<std::string> seeds() {
   const std::string labels("\0\0\x08\x01\0\0\0\x03\x01\x02\x03", 11);
   const std::string images("\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x02pixl", 20);
-  return {'\0' + labels, '\2' + images, '\0' + compressed(labels), '\2' + compressed(images)};
+  return {'\0' + labels, '\2' + images, '\0' + testing::gzip(labels), '\2' + testing::gzip(images)};
 }
 
 }  // namespace idx_fuzz

@@ -2,9 +2,8 @@
 
 #include <numeric>
 
-#include <zlib.h>
-
 #include "test/fuzz/fuzz_list.h"
+#include "test/support/gzip.h"
 #include "test/support/temp_dir.h"
 #include "trainer/dataset/dataset_list.h"
 
@@ -38,21 +37,6 @@ void run(Bytes input) {
   if (data.ok()) checkSamples(**data);
 }
 
-std::string gzip(const std::string& text) {
-  z_stream stream{};
-  require(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK,
-          "it can be compressed");
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  require(deflate(&stream, Z_FINISH) == Z_STREAM_END, "it is compressed");
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
 std::vector<std::string> seeds() {
   const std::string libsvm =
       "+1 1:0.5 18446744073709551615:-2e3\n-1 # none\n0 7:.25 8:12345678901234567890\n";
@@ -61,7 +45,8 @@ std::vector<std::string> seeds() {
   for (int i = 0; i < 26; ++i)
     criteo += i % 3 == 0 ? "\t" : i % 3 == 1 ? "\t68fd1e64" : "\tlonger than eight";
   criteo += "\n";
-  return {"l" + libsvm, "c" + criteo, "L" + gzip(libsvm) + gzip("1 1:1"), "C" + gzip(criteo + criteo)};
+  return {"l" + libsvm, "c" + criteo, "L" + testing::gzip(libsvm) + testing::gzip("1 1:1"),
+          "C" + testing::gzip(criteo + criteo)};
 }
 
 }  // namespace sparse_fuzz

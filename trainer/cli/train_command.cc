@@ -82,6 +82,9 @@ Result<RunResources> prepare(const TrainCommand& command, const OnEvent& onEvent
   }
   PSD_RETURN_IF_ERROR(openModel(command, onEvent, resources));
   PSD_RETURN_IF_ERROR(checkFit(*resources.model, *resources.train));
+  PSD_RETURN_IF_ERROR(
+      checkBatchSize(*resources.train,
+                     uint64_t{command.loop.batchSize} * (command.loop.autoBatch ? kAutoBatchFactorMax : 1)));
   if (resources.test) PSD_RETURN_IF_ERROR(checkFit(*resources.model, *resources.test));
   if (!command.initFile.empty()) {
     const Status loaded = loadInitialValues(*resources.model, *makePosixEnv(), command.initFile);

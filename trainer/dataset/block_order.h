@@ -17,7 +17,6 @@ class BlockOrder {
   /// `begins`: the first sample of each block, in ascending order from 0; outlives it.
   BlockOrder(uint64_t seed, uint64_t epoch, std::span<const uint32_t> begins, uint32_t sampleCount);
 
-  size_t groupCount() const { return groupBegins_.size(); }
   /// The group that holds the sample at `position`, which is below the number of samples.
   size_t groupAt(uint32_t position) const;
   /// The position of the first sample of a group.

@@ -1,7 +1,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "common/types/category_hash.h"
 #include "trainer/dataset/line_format.h"
@@ -172,9 +171,9 @@ class CriteoFormat : public LineFormat {
             {"categories", ElementType::i64, {kCategoryFields}}};
   }
 
-  Result<size_t> fill(std::span<const std::string_view> lines, const std::vector<ColumnSpec>& columns,
-                      Batch& batch) const override {
-    batch.reshape(columns, lines.size());
+  size_t fill(std::span<const std::string_view> lines, const FeatureCounts& features,
+              Batch& batch) const override {
+    batch.reshape(columns(features), lines.size());
     int64_t* ids = batch.values<int64_t>(kSparseIds).data();
     float* values = batch.values<float>(kSparseValues).data();
     int64_t* label = batch.values<int64_t>(kSparseLabel).data();

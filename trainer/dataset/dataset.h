@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ enum class Split { train, test };
 /// How far the files of a data set have been read. A value type.
 struct ReadProgress {
   uint64_t bytes = 0, totalBytes = 0;  ///< on the disk
-  double seconds = 0;                  ///< since the begin
+  double seconds = 0;                  ///< since the start
   uint64_t badLines = 0;               ///< skipped so far
   std::string firstBadLine;            ///< of these: "FILE:LINE: what is wrong"
   bool done = false;
@@ -39,7 +40,7 @@ struct ReadProgress {
 /// Options of opening a data set. A value type.
 struct DatasetOptions {
   uint64_t seed = 1;      ///< of synthetic samples
-  uint64_t badLines = 0;  ///< malformed lines that are skipped, of all files of sparse examples
+  uint64_t badLines = 0;  ///< malformed lines that are skipped in the files of a split
   /// Called while the lines of files of sparse examples are checked, every two seconds, and at the end.
   std::function<void(const ReadProgress&)> onProgress = {};
 };
@@ -50,7 +51,7 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual size_t sampleCount() const = 0;
-  /// The columns of each sample; the same for every split.
+  /// The columns of each sample. Splits may differ in the extents of those that vary from sample to sample.
   virtual const std::vector<ColumnSpec>& columns() const = 0;
   /// Human-readable: "60000 images from /data/mnist".
   virtual std::string describe() const = 0;
@@ -60,8 +61,10 @@ class Dataset {
   /// orders are as fast.
   virtual std::span<const uint32_t> blocks() const { return {}; }
 
-  /// Replaces the contents of `batch` by the samples at `indices`, in that order. Indices are below
-  /// sampleCount(). An error if a file cannot be read any more; the batch is then unspecified.
+  /// The most samples in a batch.
+  virtual uint64_t batchSizeMax() const { return std::numeric_limits<uint64_t>::max(); }
+  /// Replaces the contents of `batch` by the samples at `indices`, in that order: at most batchSizeMax(), all
+  /// below sampleCount(). An error if a file cannot be read any more; the batch is then unspecified.
   virtual Status fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
   /// Why a column of the source is not in columns(), such as a column of text; empty if the source has no
   /// column of that name.

@@ -1,6 +1,8 @@
 #include "trainer/dataset/dataset_list.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "common/text/number.h"
 #include "common/text/text.h"
@@ -74,11 +76,22 @@ constexpr DatasetEntry kDatasets[] = {
     {"clicks", "clicks[:samples=200000,scale=100], synthetic clicks", openSeeded<openClicks>},
     {"documents", "documents[:samples=50000,words=47236,length=76,noise=0.3], synthetic documents",
      openSeeded<openDocuments>},
-    {"libsvm", "libsvm:FILES[:test=FILES], sparse examples as label id:value id:value…", openLibsvm},
+    {"libsvm", "libsvm:FILES[:test=FILES], sparse examples as label id:value id:value…", openLibsvm,
+     /*skipsBadLines=*/true},
     {"criteo", "criteo:FILES[:test=FILES], click logs of 13 numbers and 26 categories, separated by tabs",
-     openCriteo},
+     openCriteo, /*skipsBadLines=*/true},
     {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };
+
+/// The entry that `data` names; null: files by their suffix, or a folder.
+const DatasetEntry* entryOf(const std::string& data) {
+  const size_t colon = data.find(':');
+  const std::string name = data.substr(0, colon);
+  std::error_code ignored;
+  if (colon == std::string::npos && std::filesystem::exists(name, ignored)) return nullptr;
+  const auto entry = std::ranges::find(kDatasets, name, &DatasetEntry::name);
+  return entry == std::end(kDatasets) ? nullptr : &*entry;
+}
 
 }  // namespace
 
@@ -86,21 +99,20 @@ std::span<const DatasetEntry> datasetList() { return kDatasets; }
 
 Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split,
                                              const DatasetOptions& options) {
-  std::error_code ignored;
   const size_t colon = data.find(':');
-  const std::string name = data.substr(0, colon);
-  for (const DatasetEntry& entry : kDatasets) {
-    const bool hasArgument = colon != std::string::npos;
-    const bool bareFolder = !hasArgument && std::filesystem::exists(name, ignored);
-    if (name == entry.name && !bareFolder) {
-      return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, options);
-    }
+  const DatasetEntry* const entry = entryOf(data);
+  if (options.badLines != 0 && (entry == nullptr || !entry->skipsBadLines)) {
+    return Error{ErrorCode::invalidArgument, "--bad-lines applies only to libsvm and criteo"};
   }
+  if (entry != nullptr) {
+    return entry->open(colon == std::string::npos ? std::string() : data.substr(colon + 1), split, options);
+  }
+  std::error_code ignored;
   if (hasFileSuffix(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);
   if (!std::filesystem::exists(data, ignored)) {
     std::vector<std::string_view> names;
     for (const DatasetEntry& entry : kDatasets) names.push_back(entry.name);
-    const std::string_view near = nearest(name, names);
+    const std::string_view near = nearest(data.substr(0, colon), names);
     return Error{ErrorCode::invalidArgument,
                  "'" + data + "': no such file, folder or data set; " +
                      (near.empty() ? "'psd-trainer help train' lists the data sets"

@@ -17,6 +17,7 @@ struct DatasetEntry {
   /// `argument`: the text after "name:", or empty.
   Result<std::unique_ptr<Dataset>> (*open)(const std::string& argument, Split split,
                                            const DatasetOptions& options);
+  bool skipsBadLines = false;  ///< DatasetOptions::badLines may be above 0
 };
 
 /// All data sets. To add one, add a file and a line in dataset_list.cc.

@@ -7,10 +7,8 @@
 namespace psd {
 namespace {
 
-/// These bound the memory of a batch.
 constexpr uint32_t kFeaturesMax = 65'536;  // of a line
-constexpr uint64_t kBatchFeaturesMax = 1ull << 27;
-constexpr char kComment = '#';  // where a feature could begin
+constexpr char kComment = '#';             // where a feature could begin
 
 bool isSpace(char c) { return c == ' ' || c == '\t'; }
 
@@ -71,31 +69,24 @@ class LibsvmFormat : public LineFormat {
     return columnsOf(width);
   }
 
-  Result<size_t> fill(std::span<const std::string_view> lines, const std::vector<ColumnSpec>& columns,
-                      Batch& batch) const override {
-    const uint64_t declared = columns.front().shape.front();
-    if (declared != ColumnSpec::kAny) {
-      batch.reshape(columns, lines.size());
-      return fillRows(lines, declared, batch);
-    }
-    // One pass more, over bytes that are then in the cache: a feature has a colon.
-    uint64_t width = 1;
-    for (const std::string_view line : lines) {
-      width = std::max(width, static_cast<uint64_t>(std::ranges::count(line, ':')));
-    }
-    width = std::min<uint64_t>(width, kFeaturesMax);
-    if (width * lines.size() > kBatchFeaturesMax) {
-      return Error{
-          ErrorCode::invalidArgument,
-          fmt::format("a batch of {} examples, of which one has {} features, is too large; expected at "
-                      "most {} features for all; lower --batch-size",
-                      lines.size(), width, kBatchFeaturesMax)};
-    }
+  size_t fill(std::span<const std::string_view> lines, const FeatureCounts& features,
+              Batch& batch) const override {
+    const uint64_t width = features.least == features.most ? features.most : widest(lines, features.most);
     batch.reshape(columnsOf(width), lines.size());
     return fillRows(lines, width, batch);
   }
 
  private:
+  /// At least the most features of one of the lines, and at most `most`. A pass over bytes that are then in
+  /// the cache: a feature has a colon, and a comment may have some.
+  static uint64_t widest(std::span<const std::string_view> lines, uint64_t most) {
+    uint64_t width = 1;
+    for (const std::string_view line : lines) {
+      width = std::max(width, static_cast<uint64_t>(std::ranges::count(line, ':')));
+    }
+    return std::min(width, most);
+  }
+
   static std::vector<ColumnSpec> columnsOf(uint64_t width) {
     return {{std::string(kSparseIds), ElementType::i64, {width}},
             {std::string(kSparseValues), ElementType::f32, {width}},

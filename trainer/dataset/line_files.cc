@@ -44,16 +44,16 @@ class LineFilesReader {
     lines_.examples_ = examples_;
     lines_.badLineCount_ = progress_.badLines;
     if (examples_ == 0) return {ErrorCode::io, paths.front() + ": no line is an example"};
-    tell(/*done=*/true);
+    report(/*done=*/true);
     return {};
   }
 
  private:
-  /// Reads a file piece by piece; the begin of a line whose end has not been read stays in the buffer.
+  /// Reads a file piece by piece; the start of a line whose end has not been read stays in the buffer.
   Status readFile(TextFile& file) {
     line_ = 1;
     offset_ = 0;
-    skips_ = false;
+    inLongLine_ = false;
     beginBlock();
     for (size_t kept = 0;;) {
       PSD_ASSIGN_OR_RETURN(const size_t got, file.read(std::span(buffer_).subspan(kept, kReadBytes)));
@@ -61,23 +61,23 @@ class LineFilesReader {
       cut_ = file.cutAfter(block_.offset);
       PSD_RETURN_IF_ERROR(takeLines(file, text));
       if (got == 0) {
-        if (!text.empty() || skips_) PSD_RETURN_IF_ERROR(take(file, text, text.size()));
+        if (!text.empty() || inLongLine_) PSD_RETURN_IF_ERROR(take(file, text, text.size()));
         break;
       }
       if (text.size() > LineFiles::kLineBytesMax) {
         PSD_RETURN_IF_ERROR(skipLong(file, text.size()));
-        text = {};
+        text.remove_prefix(text.size());
       }
       kept = text.size();
       std::memmove(buffer_.data(), text.data(), kept);
-      tellFrom(file);
+      reportFrom(file);
     }
     endBlock();
     if (line_ == 1) return {ErrorCode::io, file.path() + ": the file is empty; expected an example per line"};
     return {};
   }
 
-  /// Takes the complete lines from the begin of `text`.
+  /// Takes the complete lines from the start of `text`.
   Status takeLines(const TextFile& file, std::string_view& text) {
     for (;;) {
       const void* const found = std::memchr(text.data(), '\n', text.size());
@@ -90,9 +90,9 @@ class LineFilesReader {
 
   /// Takes a line, of `bytes` bytes with its end, or the rest of one that is skipped.
   Status take(const TextFile& file, std::string_view line, size_t bytes) {
-    if (skips_ || line.size() > LineFiles::kLineBytesMax) {
+    if (inLongLine_ || line.size() > LineFiles::kLineBytesMax) {
       PSD_RETURN_IF_ERROR(skipLong(file, bytes));
-      skips_ = false;
+      inLongLine_ = false;
       ++line_;
       beginBlock();
       return {};
@@ -123,7 +123,7 @@ class LineFilesReader {
   Status skipLong(const TextFile& file, size_t bytes) {
     endBlock();
     offset_ += bytes;
-    if (std::exchange(skips_, true)) return {};
+    if (std::exchange(inLongLine_, true)) return {};
     return addBad(file, fmt::format("longer than {} bytes", LineFiles::kLineBytesMax));
   }
 
@@ -150,14 +150,14 @@ class LineFilesReader {
     block_.badBegin = lines_.badLines_.size();
   }
 
-  void tellFrom(const TextFile& file) {
-    if (stopwatch_.seconds() - toldAt_ < kProgressSeconds) return;
+  void reportFrom(const TextFile& file) {
+    if (stopwatch_.seconds() - reportedAt_ < kProgressSeconds) return;
     progress_.bytes = earlierBytes_ + file.storedBytesRead();
-    tell(/*done=*/false);
+    report(/*done=*/false);
   }
-  void tell(bool done) {
-    toldAt_ = stopwatch_.seconds();
-    progress_.seconds = toldAt_;
+  void report(bool done) {
+    reportedAt_ = stopwatch_.seconds();
+    progress_.seconds = reportedAt_;
     progress_.done = done;
     if (done) progress_.bytes = progress_.totalBytes;
     if (options_.onProgress) options_.onProgress(progress_);
@@ -170,11 +170,11 @@ class LineFilesReader {
   LineBlock block_;
   uint64_t examples_ = 0;
   uint64_t line_ = 1, offset_ = 0;  ///< of the next line
-  bool skips_ = false;              ///< it is too long, and its begin has been skipped
+  bool inLongLine_ = false;         ///< it is too long, and its start has been skipped
   uint64_t cut_ = 0;                ///< a block ends before the first line from here on
   ReadProgress progress_;
   const Stopwatch stopwatch_;
-  double toldAt_ = 0;
+  double reportedAt_ = 0;
   uint64_t earlierBytes_ = 0;  ///< of the files before this one
 };
 

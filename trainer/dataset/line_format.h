@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "common/status/status.h"
 #include "trainer/task/batch.h"
 #include "trainer/task/sparse_columns.h"
 
@@ -17,12 +16,16 @@ namespace psd {
 
 /// The fewest and the most features of a line. A value type.
 struct FeatureCounts {
+  static constexpr uint64_t kBatchMax = uint64_t{1} << 27;  ///< bounds the memory of a batch
+
   uint32_t least = std::numeric_limits<uint32_t>::max(), most = 0;
 
   void add(uint32_t features) {
     least = std::min(least, features);
     most = std::max(most, features);
   }
+  /// The most lines in a batch.
+  uint64_t batchSizeMax() const { return kBatchMax / std::max(most, 1u); }
 };
 
 /// A format of text files with an example per line. kLinePadding bytes behind every line can be read.
@@ -36,10 +39,10 @@ class LineFormat {
   virtual bool check(std::string_view line, FeatureCounts& features, std::string& why) const = 0;
   /// The columns of examples with these numbers of features.
   virtual std::vector<ColumnSpec> columns(const FeatureCounts& features) const = 0;
-  /// Replaces the batch by these lines. Returns the number of the first line that is no example, in which
-  /// case the batch is unspecified, or lines.size(). The error: the batch would be too large.
-  virtual Result<size_t> fill(std::span<const std::string_view> lines, const std::vector<ColumnSpec>& columns,
-                              Batch& batch) const = 0;
+  /// Replaces the batch by these lines, of which each has a number of features as in `features`. Returns the
+  /// number of the first line that is no example, in which case the batch is unspecified, or lines.size().
+  virtual size_t fill(std::span<const std::string_view> lines, const FeatureCounts& features,
+                      Batch& batch) const = 0;
 };
 
 /// How many lines ahead a line is fetched into the cache: in random order each is a miss.

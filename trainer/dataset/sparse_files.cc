@@ -23,22 +23,22 @@ constexpr std::string_view kTestFilesOption = ":test=";
 constexpr uint64_t kHeldOutEvery = 10;
 
 /// Which examples of the files are samples.
-enum class Choice { all, train, test };
+enum class Part { all, train, test };
 
 /// Whether the example of this number is chosen.
-bool isChosen(Choice choice, uint64_t example) {
-  return choice == Choice::all || (splitMix(example) % kHeldOutEvery == 0) == (choice == Choice::test);
+bool isChosen(Part part, uint64_t example) {
+  return part == Part::all || (splitMix(example) % kHeldOutEvery == 0) == (part == Part::test);
 }
 
 /// Examples of files, of which few blocks are in memory. Thread-safe; one thread at a time reads.
 class SparseFiles : public Dataset {
  public:
   /// `files`: the text that names them.
-  SparseFiles(std::shared_ptr<const LineFiles> lines, Choice choice, const std::string& files)
-      : lines_(std::move(lines)), choice_(choice), columns_(lines_->format().columns(lines_->features())) {
+  SparseFiles(std::shared_ptr<const LineFiles> lines, Part part, const std::string& files)
+      : lines_(std::move(lines)), part_(part), columns_(lines_->format().columns(lines_->features())) {
     for (const LineBlock& block : lines_->blocks()) {
       uint32_t chosen = 0;
-      for (uint32_t i = 0; i < block.examples; ++i) chosen += isChosen(choice_, block.firstExample + i);
+      for (uint32_t i = 0; i < block.examples; ++i) chosen += isChosen(part_, block.firstExample + i);
       if (chosen == 0) continue;
       blocks_.push_back(&block);
       begins_.push_back(static_cast<uint32_t>(samples_));
@@ -56,6 +56,8 @@ class SparseFiles : public Dataset {
   std::string describe() const override { return description_; }
   std::span<const uint32_t> blocks() const override { return begins_; }
 
+  uint64_t batchSizeMax() const override { return lines_->features().batchSizeMax(); }
+
   Status fill(std::span<const uint32_t> indices, Batch& batch) const override {
     const std::scoped_lock lock(mutex_);
     std::vector<std::string_view> lines(indices.size());
@@ -66,7 +68,7 @@ class SparseFiles : public Dataset {
       lines[i] = loaded->samples[indices[i] - begins_[block]];
       bytes += lines[i].size() + 1;
     }
-    PSD_ASSIGN_OR_RETURN(const size_t wrong, lines_->format().fill(lines, columns_, batch));
+    const size_t wrong = lines_->format().fill(lines, lines_->features(), batch);
     dropOldest();
     batch.setSourceBytes(bytes);
     if (wrong == lines.size()) return {};
@@ -101,25 +103,26 @@ class SparseFiles : public Dataset {
     const LineBlock& from = *blocks_[block];
     PSD_RETURN_IF_ERROR(lines_->read(from, loaded.text, loaded.samples));
     uint64_t example = from.firstExample;
-    std::erase_if(loaded.samples, [&](std::string_view) { return !isChosen(choice_, example++); });
+    std::erase_if(loaded.samples, [&](std::string_view) { return !isChosen(part_, example++); });
     loaded.block = block;
     loaded.usedAt = now_;
     loaded_.splice(loaded_.begin(), spare_, spare_.begin());
     return inMemory_[block] = &loaded;
   }
 
-  /// Keeps the memory of the blocks that are dropped for others.
+  /// Keeps the memory of some dropped blocks for others. A batch may have examples of many more.
   void dropOldest() const {
     while (loaded_.size() > kLoadedMax) {
       const auto oldest = std::ranges::min_element(loaded_, {}, &Loaded::usedAt);
       inMemory_[oldest->block] = nullptr;
       spare_.splice(spare_.end(), loaded_, oldest);
     }
+    while (spare_.size() > BlockOrder::kGroupBlocks) spare_.pop_front();
     ++now_;
   }
 
   const std::shared_ptr<const LineFiles> lines_;
-  const Choice choice_;
+  const Part part_;
   const std::vector<ColumnSpec> columns_;
   std::string description_;
   std::vector<const LineBlock*> blocks_;  ///< of lines_, those with samples
@@ -210,8 +213,8 @@ Result<std::unique_ptr<Dataset>> openSparse(const std::string& name, MakeFormat 
   }
   const std::string& files = split == Split::train ? trainFiles : testFiles;
   PSD_ASSIGN_OR_RETURN(const auto lines, linesOf(files, makeFormat, options));
-  const Choice choice = !splitByHash ? Choice::all : split == Split::train ? Choice::train : Choice::test;
-  auto data = std::make_unique<SparseFiles>(lines, choice, files);
+  const Part part = !splitByHash ? Part::all : split == Split::train ? Part::train : Part::test;
+  auto data = std::make_unique<SparseFiles>(lines, part, files);
   if (data->sampleCount() == 0) {
     return Error{
         ErrorCode::io,

@@ -15,6 +15,7 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kGzipSuffix = ".gz";
+constexpr const char* kChanged = "has changed since it was opened";
 
 /// The time of a file's last change, in nanoseconds.
 int64_t changeOf(const struct stat& status) {
@@ -34,6 +35,7 @@ class PlainTextFile : public TextFile {
     if (!stored_) return size_t{0};
     PSD_ASSIGN_OR_RETURN(const size_t got, readStored(*stored_, at_, into));
     at_ += got;
+    if (at_ > storedBytes()) return problem(kChanged);
     if (got == 0) stored_ = nullptr;
     return got;
   }
@@ -85,7 +87,7 @@ class GzipTextFile : public TextFile {
     const bool made;
   };
   /// Where decompression can begin.
-  struct Place {
+  struct AccessPoint {
     uint64_t offset = 0;  ///< of the text
     uint64_t stored = 0;  ///< of the first whole byte
     int bits = 0;         ///< of the byte before
@@ -99,9 +101,9 @@ class GzipTextFile : public TextFile {
   /// Decompresses into `out`; the number of bytes, possibly 0, and whether a member has ended.
   Result<std::pair<size_t, bool>> decompress(Input& input, std::span<char> out, int flush) const;
   Status skipTrailer(Input& input) const;
-  Result<std::unique_ptr<Input>> beginAt(const Place& place) const;
+  Result<std::unique_ptr<Input>> beginAt(const AccessPoint& point) const;
   void keepWindow(const char* text, size_t count);
-  void addPlace();
+  void addAccessPoint();
 
   std::unique_ptr<Input> input_;  ///< of read(); null before the first, and at the end
   uint64_t textAt_ = 0;
@@ -109,13 +111,14 @@ class GzipTextFile : public TextFile {
   size_t windowAt_ = 0;
   bool inMember_ = true, ended_ = false;
 
-  std::vector<Place> places_{Place{}};  ///< the first: the begin of the file
+  std::vector<AccessPoint> accessPoints_{AccessPoint{}};  ///< the first: the start of the file
 };
 
 Result<bool> GzipTextFile::fill(Input& input) const {
   if (input.stream.avail_in != 0) return true;
   PSD_ASSIGN_OR_RETURN(const size_t got, readStored(*input.stored, input.end, input.bytes));
   input.end += got;
+  if (input.end > storedBytes()) return problem(kChanged);
   input.stream.next_in = bytesOf(input.bytes.data());
   input.stream.avail_in = static_cast<uInt>(got);
   return got != 0;
@@ -152,18 +155,19 @@ void GzipTextFile::keepWindow(const char* text, size_t count) {
   windowAt_ = (windowAt_ + count) % kWindowBytes;
 }
 
-void GzipTextFile::addPlace() {
-  Place place{textAt_, input_->position(), input_->stream.data_type & 7, std::vector<char>(kWindowBytes)};
+void GzipTextFile::addAccessPoint() {
+  AccessPoint point{textAt_, input_->position(), input_->stream.data_type & 7,
+                    std::vector<char>(kWindowBytes)};
   const auto middle = window_.begin() + static_cast<ptrdiff_t>(windowAt_);
-  std::rotate_copy(window_.begin(), middle, window_.end(), place.window.begin());
-  places_.push_back(std::move(place));
+  std::rotate_copy(window_.begin(), middle, window_.end(), point.window.begin());
+  accessPoints_.push_back(std::move(point));
 }
 
 Result<size_t> GzipTextFile::read(std::span<char> into) {
   constexpr int kEndOfBlock = 128, kLastBlock = 64;  // of z_stream::data_type
   if (ended_) return size_t{0};
   if (!input_) {
-    PSD_ASSIGN_OR_RETURN(input_, beginAt(places_.front()));
+    PSD_ASSIGN_OR_RETURN(input_, beginAt(accessPoints_.front()));
   }
   size_t done = 0;
   while (done < into.size()) {
@@ -182,8 +186,8 @@ Result<size_t> GzipTextFile::read(std::span<char> into) {
       inMember_ = false;
       inflateReset(&input_->stream);
     } else if ((state & kEndOfBlock) != 0 && (state & kLastBlock) == 0 &&
-               textAt_ >= places_.back().offset + kCutBytes) {
-      addPlace();
+               textAt_ >= accessPoints_.back().offset + kCutBytes) {
+      addAccessPoint();
     }
   }
   if (ended_) input_ = nullptr;
@@ -192,23 +196,23 @@ Result<size_t> GzipTextFile::read(std::span<char> into) {
 
 uint64_t GzipTextFile::cutAfter(uint64_t begin) const {
   constexpr uint64_t kMost = 4 * kCutBytes;  // where blocks of compressed data are long
-  const auto place = std::ranges::lower_bound(places_, begin + kCutBytes / 2, {}, &Place::offset);
-  return place == places_.end() ? begin + kMost : std::min(begin + kMost, place->offset);
+  const auto point = std::ranges::lower_bound(accessPoints_, begin + kCutBytes / 2, {}, &AccessPoint::offset);
+  return point == accessPoints_.end() ? begin + kMost : std::min(begin + kMost, point->offset);
 }
 
-Result<std::unique_ptr<GzipTextFile::Input>> GzipTextFile::beginAt(const Place& place) const {
+Result<std::unique_ptr<GzipTextFile::Input>> GzipTextFile::beginAt(const AccessPoint& point) const {
   PSD_ASSIGN_OR_RETURN(auto stored, openStored());
-  auto input = std::make_unique<Input>(std::move(stored), place.stored == 0 ? Format::gzip : Format::raw);
+  auto input = std::make_unique<Input>(std::move(stored), point.stored == 0 ? Format::gzip : Format::raw);
   if (!input->made) return problem("there is no memory to decompress it");
-  if (place.stored == 0) return input;
-  input->end = place.stored - (place.bits != 0 ? 1 : 0);
+  if (point.stored == 0) return input;
+  input->end = point.stored - (point.bits != 0 ? 1 : 0);
   PSD_RETURN_IF_ERROR(refill(*input));
-  if (place.bits != 0) {
+  if (point.bits != 0) {
     const int byte = *input->stream.next_in++;
     input->stream.avail_in--;
-    inflatePrime(&input->stream, place.bits, byte >> (8 - place.bits));
+    inflatePrime(&input->stream, point.bits, byte >> (8 - point.bits));
   }
-  inflateSetDictionary(&input->stream, reinterpret_cast<const Bytef*>(place.window.data()), kWindowBytes);
+  inflateSetDictionary(&input->stream, reinterpret_cast<const Bytef*>(point.window.data()), kWindowBytes);
   return input;
 }
 
@@ -222,11 +226,12 @@ Status GzipTextFile::skipTrailer(Input& input) const {
 }
 
 Status GzipTextFile::readAt(uint64_t offset, std::span<char> into) const {
-  const Place& place = *std::prev(std::ranges::upper_bound(places_, offset, {}, &Place::offset));
-  PSD_ASSIGN_OR_RETURN(const auto input, beginAt(place));
-  bool raw = place.stored != 0;
+  const AccessPoint& point =
+      *std::prev(std::ranges::upper_bound(accessPoints_, offset, {}, &AccessPoint::offset));
+  PSD_ASSIGN_OR_RETURN(const auto input, beginAt(point));
+  bool raw = point.stored != 0;
   std::vector<char> skipped(kInputBytes);
-  uint64_t at = place.offset;
+  uint64_t at = point.offset;
   for (size_t done = 0; done < into.size();) {
     const bool skips = at < offset;
     const auto out = skips ? std::span(skipped).first(std::min<uint64_t>(skipped.size(), offset - at))
@@ -256,7 +261,7 @@ Result<std::unique_ptr<TextFile::Stored>> TextFile::openStored() const {
   struct stat status {};
   if (fstat(fd, &status) != 0) return problem(std::strerror(errno));
   if (static_cast<uint64_t>(status.st_size) != storedBytes_ || changeOf(status) != changedAt_) {
-    return problem("has changed since it was opened");
+    return problem(kChanged);
   }
   return stored;
 }

@@ -12,13 +12,13 @@
 namespace psd {
 
 /// A file of text, plain or, if its name ends with .gz, compressed by gzip, with one or several members.
-/// Offsets are those of the text. Read once from begin to end, then at any offset. Owned by one thread until
+/// Offsets are those of the text. Read once from start to end, then at any offset. Owned by one thread until
 /// the end has been read; readAt() is then thread-safe. The file is open only while it is read. All errors
 /// name it.
 class TextFile {
  public:
-  /// Not more than about this many bytes of text are decompressed in vain by readAt(), if it begins at a
-  /// cut. For each, 32 KiB of memory are held.
+  /// Distance between cuts. In a compressed file decompression can begin at each, which takes 32 KiB of
+  /// memory; they are further apart where the blocks of the compressed data are longer.
   static constexpr uint64_t kCutBytes = 4u << 20;
 
   static Result<std::unique_ptr<TextFile>> open(const std::string& path);

@@ -29,4 +29,11 @@ Status checkFit(const Model& model, const Dataset& dataset) {
   return {};
 }
 
+Status checkBatchSize(const Dataset& dataset, uint64_t samples) {
+  if (samples <= dataset.batchSizeMax()) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("--batch-size: at most {} samples of {}, whose features would not fit in a batch of {}",
+                      dataset.batchSizeMax(), dataset.describe(), samples)};
+}
+
 }  // namespace psd

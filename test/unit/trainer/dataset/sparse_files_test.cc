@@ -9,19 +9,21 @@
 #include <string>
 #include <vector>
 
-#include <zlib.h>
-
 #include "common/types/category_hash.h"
 #include "test/support/catch.h"
+#include "test/support/gzip.h"
 #include "test/support/temp_dir.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/epoch_samples.h"
 #include "trainer/dataset/random.h"
+#include "trainer/dataset/text_file.h"
+#include "trainer/loop/fit.h"
 
 namespace psd::sparse_files_test {
 namespace {
 
 using Catch::Matchers::Contains;
+using testing::gzip;
 using testing::TempDir;
 using testing::writeFile;
 
@@ -60,20 +62,6 @@ std::string whole(const std::string& format, const std::string& file) {
   return format + ":" + file + ":test=" + file;
 }
 
-std::string gzip(const std::string& text) {
-  z_stream stream{};
-  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
 /// Line i has the id 7 i, and a random one.
 std::string numberedLines(uint32_t count) {
   std::string text;
@@ -85,7 +73,7 @@ std::string numberedLines(uint32_t count) {
   return text;
 }
 
-/// 13 numbers and 26 categories of a Criteo line, tabs included.
+/// A line in the format of Criteo: the label and these 39 fields.
 std::string criteoLine(char label, const std::vector<std::string>& fields) {
   std::string line(1, label);
   for (const std::string& field : fields) line += "\t" + field;
@@ -97,7 +85,7 @@ std::vector<std::string> emptyFields() { return std::vector<std::string>(39); }
 }  // namespace
 
 TEST_CASE("the ids of categories are those that the documentation defines") {
-  // Computed by the formula in Python; test_python_categories.py has the same ones.
+  // Computed by the formula in Python; test_python_sparse_models.py has the same ones.
   CHECK(categoryId(0, "") == 0xe220a8397b1dcdaf);
   CHECK(categoryId(13, "") == 0x8bda8e3538ab2b9c);
   CHECK(categoryId(13, "68fd1e64") == 0x74c7c944e1257405);
@@ -189,6 +177,10 @@ TEST_CASE("lines of libsvm become ids and values") {
     CHECK(std::vector(mixed.begin(), mixed.begin() + 2) == std::vector<float>{2, 3});
     CHECK(std::accumulate(mixed.begin(), mixed.end(), 0.f) == 6);
   }
+  SECTION("whose colons in a comment are no features") {
+    writeFile(file, "1 3:1 # ::::::::\n0\n");
+    CHECK(column<float>(all(*open(whole("libsvm", file))), "values") == std::vector<float>{1, 0});
+  }
 }
 
 TEST_CASE("numbers are the floats nearest to them") {
@@ -274,6 +266,30 @@ TEST_CASE("malformed lines are skipped up to --bad-lines") {
   CHECK(last.badLines == 3);
   CHECK_THAT(last.firstBadLine, Contains(file + ":1: "));
   CHECK(last.bytes == std::filesystem::file_size(file));
+}
+
+TEST_CASE("bad lines to skip are refused for data without lines") {
+  for (const std::string data : {"synthetic:20", "ratings", "points.csv"}) {
+    CHECK(problemOf(data, 1) == "--bad-lines applies only to libsvm and criteo");
+  }
+}
+
+TEST_CASE("the features of a batch are limited") {
+  const TempDir folder;
+  const std::string file = folder.file("a");
+  std::string line = "1";
+  for (int i = 0; i < 65'536; ++i) line += " " + std::to_string(i) + ":1";
+  for (const std::string& other : {line, std::string("0 1:1")}) {
+    writeFile(file, line + "\n" + other + "\n");
+    const auto data = open(whole("libsvm", file));
+    CHECK(data->batchSizeMax() == 2048);
+    CHECK(checkBatchSize(*data, 2048).ok());
+    CHECK(checkBatchSize(*data, 2049).message() == "--batch-size: at most 2048 samples of 2 examples from " +
+                                                       file +
+                                                       ", whose features would not fit in a batch of 2049");
+  }
+  writeFile(file, line + " 9:1\n");
+  CHECK_THAT(problemOf(whole("libsvm", file)), Contains("a line has at most 65536 features"));
 }
 
 TEST_CASE("a line of more than 1 MiB is malformed and takes no memory") {
@@ -410,6 +426,24 @@ TEST_CASE("a file that changes after it was opened is reported") {
   CHECK_THAT(filled.message(), Contains(file + ": has changed since it was opened"));
   std::filesystem::remove(file);
   CHECK_THAT(data->fill(std::vector<uint32_t>{1}, batch).message(), Contains(file + ": No such file"));
+}
+
+TEST_CASE("a file that grows while it is read is reported") {
+  const TempDir folder;
+  for (const std::string name : {"a", "a.gz"}) {
+    const std::string file = folder.file(name), text = numberedLines(30'000);
+    const std::string stored = name == "a" ? text : gzip(text);
+    REQUIRE(stored.size() > (256u << 10));
+    writeFile(file, stored);
+    const auto opened = TextFile::open(file);
+    PSD_REQUIRE_OK(opened);
+    std::vector<char> some(1000);
+    PSD_REQUIRE_OK((*opened)->read(some));
+    writeFile(file, stored + stored);
+    Result<size_t> got = size_t{1};
+    while (got.ok() && *got != 0) got = (*opened)->read(some);
+    CHECK(got.message() == file + ": has changed since it was opened");
+  }
 }
 
 TEST_CASE("the parts of an epoch in blocks are disjoint, cover all samples and touch few blocks at a time") {
