@@ -78,6 +78,10 @@ class Programs:
         """A run of psd-bench-sparse-files."""
         return self.run([self.folder / "psd-bench-sparse-files", "--size", size, "--seconds", self.seconds], PROGRAM_S)
 
+    def sparse_training(self, file, size):
+        """A run of psd-bench-sparse-training, which writes the file."""
+        return self.run([self.folder / "psd-bench-sparse-training", file, "--size", size], PROGRAM_S)
+
     def published(self, **flags):
         """A run of test/bench/published.py; flags are named like its options."""
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "published.py"

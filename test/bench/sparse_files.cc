@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -20,11 +19,10 @@
 #include <zlib.h>
 
 #include "test/bench/bench_program.h"
+#include "test/bench/sparse_text.h"
 #include "test/support/cpu_time.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/epoch_samples.h"
-#include "trainer/dataset/random.h"
-#include "trainer/dataset/zipf.h"
 
 namespace psd::bench {
 namespace {
@@ -59,51 +57,6 @@ class File {
  private:
   const std::string path_;
 };
-
-/// Lines of Criteo's form: about one number in five and one category in ten is missing.
-std::string criteoText(uint64_t bytes) {
-  std::string text;
-  Random random(1);
-  const Zipf numbers(100'000), categories(1'000'000);
-  while (text.size() < bytes) {
-    text += random.below(4) == 0 ? '1' : '0';
-    for (int i = 0; i < 13; ++i) {
-      text += '\t';
-      if (random.below(5) != 0) text += std::to_string(numbers.draw(random));
-    }
-    for (uint32_t i = 0; i < 26; ++i) {
-      text += '\t';
-      if (random.below(10) == 0) continue;
-      char hex[9];
-      std::snprintf(hex, sizeof hex, "%08x",
-                    static_cast<uint32_t>(splitMix(categories.draw(random) * 26 + i)));
-      text += hex;
-    }
-    text += '\n';
-  }
-  return text;
-}
-
-/// Lines of libsvm with 39 features.
-std::string libsvmText(uint64_t bytes) {
-  std::string text;
-  Random random(1);
-  const Zipf ids(100'000'000);
-  while (text.size() < bytes) {
-    text += random.below(4) == 0 ? "1" : "-1";
-    for (int i = 0; i < 39; ++i) {
-      text += " " + std::to_string(ids.draw(random)) + ":0." + std::to_string(1000 + random.below(9000));
-    }
-    text += '\n';
-  }
-  return text;
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.flush()) throw std::runtime_error(path + ": cannot be written");
-}
 
 void writeGzip(const std::string& path, const std::string& text) {
   gzFile file = gzopen(path.c_str(), "wb6");
@@ -189,7 +142,7 @@ int run(int argc, char** argv) {
   for (const auto& [format, text] : {std::pair{std::string("criteo"), criteoText(bytes)},
                                      std::pair{std::string("libsvm"), libsvmText(bytes)}}) {
     const File plain(prefix + format), compressed(prefix + format + ".gz");
-    write(plain.path(), text);
+    writeText(plain.path(), text);
     writeGzip(compressed.path(), text);
     const uint64_t size = text.size();
     add(format + "_scan", size, [&] { sink = sumWords(text); });
