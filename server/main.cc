@@ -131,8 +131,7 @@ struct FileFlags {
   psd::ServerFlags server;  ///< of `exporting`
 
   explicit FileFlags(CLI::App& app)
-      : exporting(app.add_subcommand(
-            "export", "Write a checkpoint's model, or a running daemon's, as one safetensors file")),
+      : exporting(app.add_subcommand("export", "Write a model as a safetensors file, or one of its tables")),
         inspecting(app.add_subcommand("inspect", "Show and verify what a daemon has saved")),
         replaying(app.add_subcommand("replay", "Rebuild the model as it was after any update")),
         server(*exporting, "600", "") {

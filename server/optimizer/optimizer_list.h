@@ -26,10 +26,10 @@ namespace psd {
 /// when a gradient does not touch them, has kTensorsOnly.
 ///
 /// An optimizer for embedding tables only has visitRowStep in place of visitStep, and kForTensors, the name
-/// of one to use for tensors. Its functor is trivially copyable and has kRowSlots, which is 1,
-/// `gradient(float w, float g)`, the gradient of a value including weight decay, and
-/// `factor(float meanSquare, float& slot)`, the step size: each value decreases by factor · gradient.
-/// meanSquare is the mean of the squared gradients of the row.
+/// of one to use for tensors. Its functor is trivially copyable and of one of two kinds. That of
+/// RowwiseAdagrad has kRowSlots, which is 1, `gradient(float w, float g)`, the gradient of a value including
+/// weight decay, and `factor(float meanSquare, float& slot)`, the step size: each value decreases by factor ·
+/// gradient. meanSquare is the mean of the squared gradients of the row. GroupFtrlStep is the other kind.
 ///
 /// An optimizer whose weights are a function of its slots has kDerivesWeights and kLearningRates, the range
 /// of the rate, which never changes. Zero is the weight of its initial slots. Its functor has kRaces, equal

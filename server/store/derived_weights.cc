@@ -47,8 +47,8 @@ struct Row {
 
 /// Calls `derive(optimizer, 1, planes)` for pieces of the elements, and writes the planes back.
 template <class Derive>
-Status ofShard(const Optimizer& optimizer, Shard& shard, Lane& lane, uint64_t offset, uint64_t count,
-               const Derive& derive) {
+Status updatePlanes(const Optimizer& optimizer, Shard& shard, Lane& lane, uint64_t offset, uint64_t count,
+                    const Derive& derive) {
   if (!optimizer.derivesWeights()) return {};
   ShardStorage& storage = shard.storage();
   std::vector<std::vector<float>> planes(1 + optimizer.slotCount());
@@ -110,14 +110,12 @@ void deriveState(const Optimizer& optimizer, uint32_t dim, Planes planes) {
 
 Status deriveShardWeights(const Optimizer& optimizer, Shard& shard, Lane& lane, uint64_t offset,
                           uint64_t count) {
-  return ofShard(optimizer, shard, lane, offset, count,
-                 [](const auto& of, uint32_t dim, Planes planes) { deriveWeights(of, dim, planes); });
+  return updatePlanes(optimizer, shard, lane, offset, count, deriveWeights);
 }
 
 Status deriveShardState(const Optimizer& optimizer, Shard& shard, Lane& lane, uint64_t offset,
                         uint64_t count) {
-  return ofShard(optimizer, shard, lane, offset, count,
-                 [](const auto& of, uint32_t dim, Planes planes) { deriveState(of, dim, planes); });
+  return updatePlanes(optimizer, shard, lane, offset, count, deriveState);
 }
 
 Status deriveStoreState(ParameterStore& store) {

@@ -12,15 +12,15 @@
 
 namespace psd {
 
-/// The subcommands that read what a daemon has saved on disk; none needs a running daemon. Each prints to
-/// standard output and blocks.
+// The subcommands that read what a daemon has saved on disk; none needs a running daemon. Each prints to
+// standard output and blocks.
 
 /// The format that --format names, without it safetensors.
 Result<TableFormat> readTableFormat(const std::optional<std::string>& name);
 
-/// `psd export`: writes a checkpoint's tensors, or the embedding table `table` unless that is empty, as one
-/// safetensors file `to`. `path`: a checkpoint, or a folder of checkpoints, of which the newest complete one
-/// is used.
+/// `psd export`: writes a checkpoint's tensors as a safetensors file `to`, or, unless `table` is empty, that
+/// embedding table in the format. `path`: a checkpoint, or a folder of checkpoints, of which the newest
+/// complete one is used.
 Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to,
                    TableFormat format = TableFormat::safetensors);
 
