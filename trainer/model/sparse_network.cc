@@ -21,9 +21,7 @@ SparseNetwork::Features::Features(const Tensors& batch) {
 
 torch::Tensor SparseNetwork::Features::sums(const torch::Tensor& perFeature) const {
   const int64_t dim = perFeature.size(1);
-  if (!places_.defined()) return perFeature.view({examples_, width_, dim}).sum(1);
-  const torch::Tensor examples = torch::floor_divide(places_, width_);
-  return torch::zeros({examples_, dim}, perFeature.options()).index_add(0, examples, perFeature);
+  return padded(perFeature).view({examples_, width_, dim}).sum(1);
 }
 
 torch::Tensor SparseNetwork::Features::padded(const torch::Tensor& perFeature) const {
@@ -46,15 +44,20 @@ std::vector<ColumnSpec> SparseNetwork::inputs() const {
 std::vector<RowLookup> SparseNetwork::lookUp(const Batch& batch, Purpose) {
   const auto ids = batch.values<int64_t>(kSparseIds);
   const auto values = batch.values<float>(kSparseValues);
-  std::vector<uint64_t> features;
-  features.reserve(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (values[i] != 0) features.push_back(static_cast<uint64_t>(ids[i]));
+  std::vector<uint64_t> features(ids.size());
+  size_t count = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {  // without a branch, since it is hard to predict
+    features[count] = static_cast<uint64_t>(ids[i]);
+    count += values[i] != 0 ? 1 : 0;
   }
-  std::vector<RowLookup> lookups;
+  features.resize(count);
+  std::vector<RowLookup> lookups(tables_.size());
   for (uint32_t table = 0; table < tables_.size(); ++table) {
-    lookups.push_back({tables_[table].name + kRowsSuffix, table, features});
+    lookups[table].name = tables_[table].name + kRowsSuffix;
+    lookups[table].table = table;
+    if (table > 0) lookups[table].ids = features;
   }
+  lookups.front().ids = std::move(features);
   return lookups;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <numeric>
 
 #include "common/plan/model_partitions.h"
@@ -14,6 +13,7 @@ namespace psd {
 namespace {
 
 constexpr size_t kPrefetch = 16;  // ids
+constexpr size_t kEntriesMin = 1024;
 
 /// Of `shards` row shards, the one that holds `hash`, as planRowShards() divides the hashes.
 uint32_t rowShardOf(uint64_t hash, uint64_t shards) {
@@ -111,12 +111,7 @@ void RowBatch::dropLostMemory() {
 void RowBatch::makeTable(uint32_t table, std::span<const Feature> features) {
   Table& of = tables_[table];
   of.ids.clear();
-  uint64_t most = 0;
-  for (const Feature& feature : features) most += feature.table == table ? feature.ids.size() : 0;
-  if (++stamp_ == 0 || entries_.size() < 2 * most) {
-    entries_.assign(std::max(entries_.size(), std::bit_ceil(2 * most + 1)), Entry());
-    stamp_ = 1;
-  }
+  if (++stamp_ == 0 || entries_.empty()) clearEntries(std::max(entries_.size(), kEntriesMin));
   for (size_t i = 0; i < features.size(); i++) {
     if (features[i].table == table) enter(features[i].ids, of.ids, places_[i]);
   }
@@ -133,11 +128,10 @@ void RowBatch::makeTable(uint32_t table, std::span<const Feature> features) {
 
 void RowBatch::enter(std::span<const uint64_t> ids, std::vector<uint64_t>& unique,
                      std::vector<int64_t>& places) {
-  const size_t mask = entries_.size() - 1;
   std::array<uint64_t, kPrefetch> hashes;
   const auto prefetch = [&](size_t k) {
     hashes[k % kPrefetch] = rowHash(ids[k]);
-    __builtin_prefetch(&entries_[hashes[k % kPrefetch] & mask], 1);
+    __builtin_prefetch(&entries_[hashes[k % kPrefetch] & (entries_.size() - 1)], 1);
   };
   places.resize(ids.size());
   for (size_t k = 0; k < std::min(ids.size(), kPrefetch); k++) prefetch(k);
@@ -153,11 +147,28 @@ uint32_t RowBatch::enter(uint64_t id, uint64_t hash, std::vector<uint64_t>& uniq
   for (size_t at = hash & mask;; at = (at + 1) & mask) {
     Entry& entry = entries_[at];
     if (entry.stamp != stamp_) {
-      entry = {id, stamp_, static_cast<uint32_t>(unique.size())};
+      const auto row = static_cast<uint32_t>(unique.size());
+      entry = {id, stamp_, row};
       unique.push_back(id);
-      return entry.row;
+      if (2 * unique.size() > entries_.size()) growEntries(unique);
+      return row;
     }
     if (entry.id == id) return entry.row;
+  }
+}
+
+void RowBatch::clearEntries(size_t count) {
+  entries_.assign(count, Entry());
+  stamp_ = 1;
+}
+
+void RowBatch::growEntries(const std::vector<uint64_t>& unique) {
+  clearEntries(2 * entries_.size());
+  const size_t mask = entries_.size() - 1;
+  for (uint32_t row = 0; row < unique.size(); row++) {
+    size_t at = rowHash(unique[row]) & mask;
+    while (entries_[at].stamp == stamp_) at = (at + 1) & mask;
+    entries_[at] = {unique[row], stamp_, row};
   }
 }
 

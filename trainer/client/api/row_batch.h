@@ -125,6 +125,9 @@ class RowBatch {
   /// places[i] = index of ids[i] in order of first occurrence; appends new ids to `unique`.
   void enter(std::span<const uint64_t> ids, std::vector<uint64_t>& unique, std::vector<int64_t>& places);
   uint32_t enter(uint64_t id, uint64_t hash, std::vector<uint64_t>& unique);
+  void clearEntries(size_t count);
+  /// Doubles the entries, whose ids are those of `unique`, in the order of their rows.
+  void growEntries(const std::vector<uint64_t>& unique);
   /// Sorts the rows of a table by shard; placeOf_ = the new index of each.
   void sortByShard(Table& table);
 
@@ -139,7 +142,7 @@ class RowBatch {
   std::vector<uint32_t> placeOf_;
   std::vector<uint64_t> sorted_;
   std::vector<std::vector<int64_t>> places_;  // by feature
-  std::vector<Entry> entries_;                // a power of two of them, at most half in use
+  std::vector<Entry> entries_;                // a power of two of them, about half in use at most
   uint32_t stamp_ = 0;
 };
 
