@@ -160,18 +160,48 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
   return header;
 }
 
+Status checkVersionHeaderBytes(uint64_t headerBytes, uint64_t fileBytes) {
+  if (headerBytes > fileBytes - std::min<uint64_t>(fileBytes, sizeof headerBytes)) {
+    return damaged("its header length does not fit its size");
+  }
+  if (headerBytes <= kVersionHeaderBytesMax) return {};
+  return damaged(
+      fmt::format("its header has {} bytes; the limit is {}", headerBytes, kVersionHeaderBytesMax));
+}
+
 Result<std::string_view> versionHeaderText(std::span<const std::byte> file) {
   uint64_t headerBytes = 0;
   if (file.size() < sizeof headerBytes) return damaged("it is shorter than 8 bytes");
   std::memcpy(&headerBytes, file.data(), sizeof headerBytes);
-  if (headerBytes > file.size() - sizeof headerBytes)
-    return damaged("its header length does not fit its size");
+  PSD_RETURN_IF_ERROR(checkVersionHeaderBytes(headerBytes, file.size()));
   return std::string_view(reinterpret_cast<const char*>(file.data()) + sizeof headerBytes, headerBytes);
 }
 
 std::string wrongChecksum(const SafetensorsEntry& tensor, uint32_t found, uint32_t expected) {
   return fmt::format("the checksum of tensor '{}' is {}; its header says {}", printable(tensor.name),
                      crcText(found), crcText(expected));
+}
+
+namespace {
+
+/// Verifies the tensors of a file.
+Result<VersionHeader> verifyTensors(std::span<const std::byte> file, VersionHeader header) {
+  const std::span<const std::byte> data = file.subspan(header.dataBegin);
+  for (size_t i = 0; i < header.tensors.size(); i++) {
+    const SafetensorsEntry& tensor = header.tensors[i];
+    const uint32_t found = crc32c(data.subspan(tensor.begin, tensor.end - tensor.begin));
+    if (found == header.checksums[i]) continue;
+    return damaged(wrongChecksum(tensor, found, header.checksums[i]));
+  }
+  return header;
+}
+
+}  // namespace
+
+Result<VersionHeader> verifyVersion(std::span<const std::byte> file) {
+  PSD_ASSIGN_OR_RETURN(const std::string_view text, versionHeaderText(file));
+  PSD_ASSIGN_OR_RETURN(VersionHeader header, parseVersionHeader(text, file.size()));
+  return verifyTensors(file, std::move(header));
 }
 
 Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history) {
@@ -184,14 +214,7 @@ Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t nu
     return damaged(
         fmt::format("it says that its history is {:016x}, not {:016x}", header.info.history, history));
   }
-  const std::span<const std::byte> data = file.subspan(header.dataBegin);
-  for (size_t i = 0; i < header.tensors.size(); i++) {
-    const SafetensorsEntry& tensor = header.tensors[i];
-    const uint32_t found = crc32c(data.subspan(tensor.begin, tensor.end - tensor.begin));
-    if (found == header.checksums[i]) continue;
-    return damaged(wrongChecksum(tensor, found, header.checksums[i]));
-  }
-  return header;
+  return verifyTensors(file, std::move(header));
 }
 
 }  // namespace psd

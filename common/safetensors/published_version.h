@@ -47,6 +47,12 @@ inline constexpr const char *kPartMetadata = "psd.part", *kMomentIdMetadata = "p
 /// A version whose metadata is the longest, for the size of a header.
 VersionInfo longestVersion();
 
+/// Most bytes of the JSON of a version's header: the limit of the safetensors format. Also of a part, whose
+/// header may hold that of the whole version.
+inline constexpr uint64_t kVersionHeaderBytesMax = 100'000'000;
+/// ErrorCode::io: a file of `fileBytes` bytes has no header of `headerBytes`, or it is above the limit.
+Status checkVersionHeaderBytes(uint64_t headerBytes, uint64_t fileBytes);
+
 /// The JSON of the header of a version's file, which follows its length. The error says what is wrong, and
 /// does not name the file.
 Result<std::string_view> versionHeaderText(std::span<const std::byte> file);
@@ -58,6 +64,8 @@ Result<VersionHeader> parseVersionHeader(std::string_view text, uint64_t fileByt
 /// Parses and verifies a whole file: its header, that it is version `number` of `history`, and the checksum
 /// of each tensor. ErrorCode::io says what is damaged, and names the tensor.
 Result<VersionHeader> verifyVersion(std::span<const std::byte> file, uint64_t number, uint64_t history);
+/// Of any version.
+Result<VersionHeader> verifyVersion(std::span<const std::byte> file);
 /// "the checksum of tensor 'w' is …; its header says …"
 std::string wrongChecksum(const SafetensorsEntry& tensor, uint32_t found, uint32_t expected);
 

@@ -9,13 +9,6 @@
 namespace psd {
 namespace {
 
-/// Verifies the file of a version, or of a part of one.
-Status verify(std::span<const std::byte> file) {
-  PSD_ASSIGN_OR_RETURN(const std::string_view text, versionHeaderText(file));
-  PSD_ASSIGN_OR_RETURN(const VersionHeader header, parseVersionHeader(text, file.size()));
-  return verifyVersion(file, header.info.number, header.info.history).status();
-}
-
 Result<std::vector<std::byte>> joinParts(const std::vector<std::vector<std::byte>>& files) {
   PSD_ASSIGN_OR_RETURN(const WholeVersion whole, WholeVersion::join(std::vector<std::span<const std::byte>>(
                                                      files.begin(), files.end())));
@@ -30,7 +23,7 @@ Result<std::shared_ptr<const MovedVersion>> MovedVersion::make(std::vector<std::
                                                                const std::vector<ModelSpec>& targets,
                                                                uint64_t seed) {
   for (size_t i = 0; i < files.size(); i++) {
-    const Status verified = verify(files[i]);
+    const Status verified = verifyVersion(files[i]).status();
     if (!verified.ok()) {
       return Error{verified.error().code,
                    fmt::format("a version of source daemon {} arrived damaged: {}", i, verified.message())};

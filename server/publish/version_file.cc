@@ -15,7 +15,6 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kPrefix = "version-", kSuffix = ".safetensors";
-constexpr uint64_t kHeaderBytesMax = 100'000'000;  // of the safetensors format
 
 std::string head(const VersionInfo& info, std::span<const SafetensorsEntry> tensors,
                  std::span<const uint32_t> checksums, uint64_t leastBytes = 0) {
@@ -33,8 +32,8 @@ Result<std::string> readText(const ReadableFile& file, const std::string& path) 
   uint64_t headerBytes = 0;
   if (file.size() < sizeof headerBytes) return notVersion(path, "it is shorter than 8 bytes");
   PSD_RETURN_IF_ERROR(file.read(0, std::as_writable_bytes(std::span(&headerBytes, 1))));
-  if (headerBytes > kHeaderBytesMax || headerBytes > file.size() - sizeof headerBytes) {
-    return notVersion(path, "its header length does not fit its size");
+  if (const Status fits = checkVersionHeaderBytes(headerBytes, file.size()); !fits.ok()) {
+    return notVersion(path, fits.message());
   }
   std::string text(headerBytes, '\0');
   PSD_RETURN_IF_ERROR(file.read(sizeof headerBytes, std::as_writable_bytes(std::span(text))));

@@ -253,6 +253,19 @@ TEST_CASE("Combined version: a header of the whole version that does not fit is 
   CHECK(broken(both).ends_with("is damaged: it is of another version"));
 }
 
+TEST_CASE("Published version: its header is limited as those of the safetensors format are") {
+  std::vector<std::byte> file(sizeof(uint64_t) + kVersionHeaderBytesMax + 1);
+  uint64_t bytes = kVersionHeaderBytesMax + 1;
+  std::memcpy(file.data(), &bytes, sizeof bytes);
+  const auto refused = versionHeaderText(file);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find("its header has 100000001 bytes; the limit is 100000000") !=
+        std::string::npos);
+  bytes--;
+  std::memcpy(file.data(), &bytes, sizeof bytes);
+  CHECK(versionHeaderText(file).ok());
+}
+
 TEST_CASE("Combined version: a version of another model is not split") {
   ModelSpec other = kModel;
   other.tensors[1].name = "other";
