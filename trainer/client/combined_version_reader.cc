@@ -1,6 +1,7 @@
 #include "trainer/client/combined_version_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -114,37 +115,48 @@ Result<CombinedVersionReader::Common> CombinedVersionReader::find(uint64_t numbe
   }
 }
 
-Status CombinedVersionReader::pinAs(uint64_t lease, uint64_t number, std::chrono::seconds time) {
+Status CombinedVersionReader::leaseAll(uint64_t lease, uint64_t number, std::chrono::seconds time) {
   for (const auto& part : parts_) {
-    const Status pinned = part->pinAs(lease, number, time);
-    if (pinned.ok()) continue;
-    static_cast<void>(unpin(lease));
-    return pinned;
+    const Status leased = part->pinAs(lease, number, time);
+    if (leased.ok()) continue;
+    static_cast<void>(releaseAll(lease));
+    return leased;
   }
   return {};
+}
+
+Status CombinedVersionReader::releaseAll(uint64_t lease) {
+  Status first;
+  for (const auto& part : parts_) {
+    const Status ended = part->unpin(lease);
+    if (first.ok()) first = ended;
+  }
+  return first;
+}
+
+Status CombinedVersionReader::checkNewest(const PublishedVersion& newest) {
+  const std::lock_guard hold(mutex_);
+  if (newest.number >= newest_) return {};
+  return {ErrorCode::notReady,
+          fmt::format("{}: the newest version of all daemons is {}, and this reader has seen version {}: "
+                      "wait for a newer one",
+                      server(), newest.number, newest_)};
 }
 
 Result<FetchedVersion> CombinedVersionReader::fetch(uint64_t number, const FetchedVersion*) {
   const auto until = Clock::now() + kSettle;
   for (;;) {
     PSD_ASSIGN_OR_RETURN(const Common found, find(number));
-    const PublishedVersion& version = found.version;
     PSD_RETURN_IF_ERROR(checkHistory(found.newest));
-    const uint64_t lease = drawId();
-    const Status pinned = pinAs(lease, version.number, kPartLease);
-    auto fetched = pinned.ok() ? fetchPinned(version.number, lease) : Result<FetchedVersion>(pinned.error());
-    if (pinned.ok()) static_cast<void>(unpin(lease));
-    if (fetched.ok() && fetched->info.history == version.history) {
+    const Status isNewest = number == 0 ? checkNewest(found.version) : Status();
+    auto fetched = isNewest.ok() ? fetchFound(found.version) : Result<FetchedVersion>(isNewest.error());
+    if (fetched.ok()) {
       const std::lock_guard hold(mutex_);
-      if (number == 0) newest_ = std::max(newest_, version.number);
+      if (number == 0) newest_ = std::max(newest_, fetched->info.number);
       return fetched;
     }
-    if (fetched.ok()) {
-      fetched = Error{ErrorCode::modelMismatch,
-                      fmt::format("{}: version {} was replaced by one of another history while it was read",
-                                  server(), version.number)};
-    }
-    // It was removed, or replaced by one of another history, before it was leased everywhere.
+    // It was removed, or replaced by one of another history, before it was leased everywhere; or a daemon
+    // lacks a version that it is about to publish again.
     const ErrorCode code = fetched.error().code;
     const bool mayPass = number == 0 && (code == ErrorCode::notReady || code == ErrorCode::modelMismatch);
     if (!mayPass || Clock::now() >= until) return fetched;
@@ -152,7 +164,18 @@ Result<FetchedVersion> CombinedVersionReader::fetch(uint64_t number, const Fetch
   }
 }
 
-Result<FetchedVersion> CombinedVersionReader::fetchPinned(uint64_t number, uint64_t lease) {
+Result<FetchedVersion> CombinedVersionReader::fetchFound(const PublishedVersion& version) {
+  const uint64_t lease = drawId();
+  PSD_RETURN_IF_ERROR(leaseAll(lease, version.number, kPartLease));
+  auto fetched = fetchLeased(version.number, lease);
+  static_cast<void>(releaseAll(lease));
+  if (!fetched.ok() || fetched->info.history == version.history) return fetched;
+  return Error{ErrorCode::modelMismatch,
+               fmt::format("{}: version {} was replaced by one of another history while it was read",
+                           server(), version.number)};
+}
+
+Result<FetchedVersion> CombinedVersionReader::fetchLeased(uint64_t number, uint64_t lease) {
   std::vector<FetchedVersion> fetched;
   std::vector<std::span<const std::byte>> files;
   uint64_t received = 0;
@@ -174,18 +197,24 @@ Result<FetchedVersion> CombinedVersionReader::fetchPinned(uint64_t number, uint6
 Result<uint64_t> CombinedVersionReader::pin(uint64_t number, std::chrono::seconds time) {
   PSD_RETURN_IF_ERROR(checkPinTime(time));
   PSD_ASSIGN_OR_RETURN(const Common found, find(number));
+  PSD_RETURN_IF_ERROR(checkHistory(found.newest));
   const uint64_t lease = drawId();
-  PSD_RETURN_IF_ERROR(pinAs(lease, found.version.number, time));
-  return lease;
+  PSD_RETURN_IF_ERROR(leaseAll(lease, found.version.number, time));
+  {
+    const std::lock_guard hold(mutex_);
+    if (!handedOver_) pins_.insert(lease);
+    if (!handedOver_) return lease;
+  }
+  static_cast<void>(releaseAll(lease));
+  return movedWhilePinned(server());
 }
 
 Status CombinedVersionReader::unpin(uint64_t lease) {
-  Status first;
-  for (const auto& part : parts_) {
-    const Status ended = part->unpin(lease);
-    if (first.ok()) first = ended;
+  {
+    const std::lock_guard hold(mutex_);
+    if (pins_.erase(lease) == 0) return {ErrorCode::invalidArgument, "there is no such lease"};
   }
-  return first;
+  return releaseAll(lease);
 }
 
 void CombinedVersionReader::interrupt() {
@@ -214,13 +243,26 @@ void CombinedVersionReader::continueFrom(const SeenVersion& seen) {
   newest_ = seen.number;
 }
 
-std::vector<GrantedLease> CombinedVersionReader::takePins() {
-  std::vector<GrantedLease> pins;
-  for (const auto& part : parts_) {
-    std::vector<GrantedLease> own = part->takePins();
-    if (part == parts_.front()) pins = std::move(own);  // all have the same
+std::vector<HandedLease> CombinedVersionReader::handOverPins() {
+  const std::lock_guard hold(mutex_);
+  handedOver_ = true;
+  std::vector<HandedLease> pins;
+  for (const uint64_t lease : std::exchange(pins_, {})) {
+    std::optional<HandedLease> pin;  // lost where a daemon has lost its part
+    for (const auto& part : parts_) {
+      auto own = part->handOverPin(lease);
+      if (own && (!pin || pin->lost.ok())) pin = std::move(own);
+    }
+    if (pin) pins.push_back(*std::move(pin));
   }
   return pins;
+}
+
+Status CombinedVersionReader::takeOverPins(const std::vector<HandedLease>& pins) {
+  for (const auto& part : parts_) PSD_RETURN_IF_ERROR(part->takeOverPins(pins));
+  const std::lock_guard hold(mutex_);
+  for (const HandedLease& pin : pins) pins_.insert(pin.lease.id);
+  return {};
 }
 
 Result<std::shared_ptr<MovableVersionReader>> connectToParts(std::unique_ptr<ReadingLink> first) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,9 +38,8 @@ class CombinedVersionReader final : public MovableVersionReader {
   DaemonAddresses movedTo() override;
   SeenVersion seen() override;
   void continueFrom(const SeenVersion& seen) override;
-  std::vector<GrantedLease> takePins() override;
-  /// Leases the version at all daemons, or at none.
-  Status pinAs(uint64_t lease, uint64_t number, std::chrono::seconds time) override;
+  std::vector<HandedLease> handOverPins() override;
+  Status takeOverPins(const std::vector<HandedLease>& pins) override;
 
  private:
   using Lists = std::vector<std::vector<PublishedVersion>>;
@@ -55,16 +55,26 @@ class CombinedVersionReader final : public MovableVersionReader {
   };
   /// The version that all daemons have: `number`, or 0: the newest. notReady: they do not.
   Result<Common> find(uint64_t number);
-  Result<FetchedVersion> fetchPinned(uint64_t number, uint64_t lease);
+  /// Leases the version at all daemons, or at none.
+  Status leaseAll(uint64_t lease, uint64_t number, std::chrono::seconds time);
+  /// Ends a lease at all daemons; the first error.
+  Status releaseAll(uint64_t lease);
+  /// Leases and reads a version of find(), and verifies that it is this one.
+  Result<FetchedVersion> fetchFound(const PublishedVersion& version);
+  Result<FetchedVersion> fetchLeased(uint64_t number, uint64_t lease);
+  /// Fails if the number, of the newest version, is smaller than before.
+  Status checkNewest(const PublishedVersion& newest);
   /// Fails if the newest version is of another history than before, which counts from then on. Older ones may
   /// be of a history that has ended.
   Status checkHistory(const PublishedVersion& newest);
 
   const std::vector<std::unique_ptr<RemoteVersionReader>> parts_;
   VersionWait wait_;
-  std::mutex mutex_;      // guards the members below
-  uint64_t history_ = 0;  // 0: no version was seen
-  uint64_t newest_ = 0;   // number of the newest version that was returned
+  std::mutex mutex_;         // guards the members below
+  uint64_t history_ = 0;     // 0: no version was seen
+  uint64_t newest_ = 0;      // number of the newest version that was returned
+  std::set<uint64_t> pins_;  // leases of pin(), which are kept beside those of fetch() in progress
+  bool handedOver_ = false;  // handOverPins() was called
 };
 
 /// Connects to the other daemons that serve the model with that of `first`.

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kRetry{1}, kEnd{2};
 
 Status GrantedLease::checkRenewed(const Result<PublishedVersion>& answer, const std::string& server) const {
   if (!answer.ok()) return answer.status();
-  if (answer->history == history) return {};
+  if (history == 0 || answer->history == history) return {};
   return {ErrorCode::notReady,
           fmt::format("{}: the daemon has lost version {}: it has started another history", server,
                       lease.number)};
@@ -47,7 +47,13 @@ LeaseKeeper::~LeaseKeeper() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status LeaseKeeper::keep(const GrantedLease& granted) {
+Status LeaseKeeper::keep(const GrantedLease& granted) { return keep(granted, dueAfter(granted.lease), {}); }
+
+Status LeaseKeeper::takeOver(const HandedLease& handed, const std::string& server) {
+  return keep({handed.lease, 0, server}, Clock::now(), handed.lost);
+}
+
+Status LeaseKeeper::keep(const GrantedLease& granted, Clock::time_point due, const Status& lost) {
   ClientOptions options = options_;
   options.servers = serversFrom(granted.server);
   const std::lock_guard hold(mutex_);
@@ -55,7 +61,7 @@ Status LeaseKeeper::keep(const GrantedLease& granted) {
     PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(options, isPart_));
     links_[granted.server] = std::move(link);
   }
-  kept_[granted.lease.id] = {granted, dueAfter(granted.lease), {}};
+  kept_[granted.lease.id] = {granted, due, lost};
   changed_.notify_all();
   return {};
 }
@@ -73,7 +79,7 @@ ReadingLink& LeaseKeeper::linkOf(const GrantedLease& granted) {
 }
 
 Status LeaseKeeper::end(const GrantedLease& granted) {
-  const Status held = renew(granted, kEnd);
+  const Status held = renew(granted, kEnd).status();
   static_cast<void>(linkOf(granted).callOnce<Status>([&](DaemonConnection& connection, kj::Timer&) {
     return releaseVersion(connection, granted.lease.id);
   }));
@@ -81,14 +87,26 @@ Status LeaseKeeper::end(const GrantedLease& granted) {
   return held;
 }
 
-Result<GrantedLease> LeaseKeeper::forget(uint64_t lease) {
+std::optional<LeaseKeeper::Kept> LeaseKeeper::take(uint64_t lease) {
   const std::lock_guard hold(mutex_);
   const auto found = kept_.find(lease);
-  if (found == kept_.end()) return Error{ErrorCode::invalidArgument, "there is no such lease"};
+  if (found == kept_.end()) return {};
   const Kept kept = std::move(found->second);
   kept_.erase(found);
-  PSD_RETURN_IF_ERROR(kept.lost);
-  return kept.granted;
+  return kept;
+}
+
+Result<GrantedLease> LeaseKeeper::forget(uint64_t lease) {
+  const auto kept = take(lease);
+  if (!kept) return Error{ErrorCode::invalidArgument, "there is no such lease"};
+  PSD_RETURN_IF_ERROR(kept->lost);
+  return kept->granted;
+}
+
+std::optional<HandedLease> LeaseKeeper::handOver(uint64_t lease) {
+  const auto kept = take(lease);
+  if (!kept) return {};
+  return HandedLease{kept->granted.lease, kept->lost};
 }
 
 std::vector<uint64_t> LeaseKeeper::leases() const {
@@ -118,8 +136,8 @@ void LeaseKeeper::run() {
       continue;
     }
     lock.unlock();
-    const Status renewed = renew(first->granted, first->granted.lease.time);
-    const bool hasMoved = !linkOf(first->granted).leftFor().empty();  // until takePins() of its reader
+    const Result<uint64_t> renewed = renew(first->granted, first->granted.lease.time);
+    const bool hasMoved = !linkOf(first->granted).leftFor().empty();  // until handOverPins() of its reader
     lock.lock();
     const auto found = kept_.find(first->granted.lease.id);
     if (found == kept_.end()) {  // forgotten meanwhile, and perhaps renewed after its release
@@ -130,24 +148,26 @@ void LeaseKeeper::run() {
           }));
       lock.lock();
     } else if (renewed.ok()) {
+      found->second.granted.history = *renewed;
       found->second.due = dueAfter(first->granted.lease);
     } else if (!hasMoved &&
                (renewed.error().code == ErrorCode::notReady || !isRetryable(renewed.error().code))) {
-      found->second.lost = renewed;
+      found->second.lost = renewed.status();
     } else {
       found->second.due = Clock::now() + kRetry;
     }
   }
 }
 
-Status LeaseKeeper::renew(const GrantedLease& granted, std::chrono::milliseconds timeout) {
+Result<uint64_t> LeaseKeeper::renew(const GrantedLease& granted, std::chrono::milliseconds timeout) {
   const VersionLease& lease = granted.lease;
   ReadingLink& link = linkOf(granted);
   link.setServers(serversFrom(granted.server));  // the model may have moved
   const auto answer = link.call<Result<PublishedVersion>>(
       ReadingLink::Clock::now() + timeout,
       [&lease](DaemonConnection& connection, kj::Timer&) { return leaseVersion(connection, lease); });
-  return granted.checkRenewed(answer, link.server());
+  PSD_RETURN_IF_ERROR(granted.checkRenewed(answer, link.server()));
+  return answer->history;
 }
 
 }  // namespace psd

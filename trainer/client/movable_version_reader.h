@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,10 +24,11 @@ class MovableVersionReader : public VersionReader {
   virtual SeenVersion seen() = 0;
   /// Later calls fail as those of a reader that has returned this version. Call before the first one.
   virtual void continueFrom(const SeenVersion& seen) = 0;
-  /// The leases of pin(), which this reader keeps no longer, and does not end.
-  virtual std::vector<GrantedLease> takePins() = 0;
-  /// pin() with an id that the caller has drawn.
-  virtual Status pinAs(uint64_t lease, uint64_t number, std::chrono::seconds time) = 0;
+  /// The leases of pin(), which this reader keeps no longer, and does not end. Its later calls of pin() fail.
+  virtual std::vector<HandedLease> handOverPins() = 0;
+  /// Keeps leases of another reader as those of pin(). The daemons, to which the model has moved, hold them
+  /// for a while.
+  virtual Status takeOverPins(const std::vector<HandedLease>& pins) = 0;
 };
 
 /// Connects to the first server that answers, and to the daemons that serve the model with that one.

@@ -34,8 +34,19 @@ Result<std::unique_ptr<VersionReader>> MovingVersionReader::connect(const Client
 }
 
 Status MovingVersionReader::follow(MovableVersionReader& left, const DaemonAddresses& to) {
-  const std::lock_guard alone(following_);
-  if (reader().get() != &left) return {};
+  {
+    const std::lock_guard alone(following_);
+    if (reader().get() != &left) return {};
+    PSD_RETURN_IF_ERROR(replace(left, to));
+  }
+  if (options_.onEvent) {
+    options_.onEvent({ClientEvent::What::back,
+                      "reads of versions continue at " + textOf(to) + ", where the model has moved"});
+  }
+  return {};
+}
+
+Status MovingVersionReader::replace(MovableVersionReader& left, const DaemonAddresses& to) {
   ClientOptions next = options_;
   next.servers = to.front();
   PSD_RETURN_IF_ERROR(checkToken(next, left.server()));
@@ -46,19 +57,14 @@ Status MovingVersionReader::follow(MovableVersionReader& left, const DaemonAddre
   }
   MovableVersionReader& reader = **connected;
   reader.continueFrom(left.seen());
-  for (const GrantedLease& pin : left.takePins()) {
-    // The daemon holds what was leased. Where it does not, unpin() says that the lease is lost.
-    static_cast<void>(reader.pinAs(pin.lease.id, pin.lease.number, pin.lease.time));
-  }
+  for (HandedLease& pin : left.handOverPins()) pins_.push_back(std::move(pin));
+  PSD_RETURN_IF_ERROR(reader.takeOverPins(pins_));
+  pins_.clear();
   {
     const std::lock_guard hold(mutex_);
     reader_ = *connected;
   }
   if (*interrupted_) reader.interrupt();
-  if (options_.onEvent) {
-    options_.onEvent({ClientEvent::What::back,
-                      "reads of versions continue at " + textOf(to) + ", where the model has moved"});
-  }
   return {};
 }
 

@@ -52,14 +52,17 @@ class MovingVersionReader final : public VersionReader {
   }
   /// Replaces the reader by one of the daemons `to`, unless another thread has.
   Status follow(MovableVersionReader& left, const DaemonAddresses& to);
+  /// `following_` is held.
+  Status replace(MovableVersionReader& left, const DaemonAddresses& to);
 
   static constexpr size_t kMovesInARowMax = 8;
 
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
-  ClientOptions options_;  // of the current reader
+  ClientOptions options_;  // as given, except that interrupt() ends waits
   const FreshnessBound bound_;
-  std::mutex following_;      // held by the thread that replaces the reader
-  mutable std::mutex mutex_;  // guards the member below
+  std::mutex following_;           // held by the thread that replaces the reader; guards the member below
+  std::vector<HandedLease> pins_;  // of a reader that was left, which no other one has taken over yet
+  mutable std::mutex mutex_;       // guards the member below
   std::shared_ptr<MovableVersionReader> reader_;
 };
 

@@ -45,8 +45,12 @@ class RemoteVersionReader final : public MovableVersionReader {
   DaemonAddresses movedTo() override { return link_->leftFor(); }
   SeenVersion seen() override;
   void continueFrom(const SeenVersion& seen) override;
-  std::vector<GrantedLease> takePins() override;
-  Status pinAs(uint64_t lease, uint64_t number, std::chrono::seconds time) override;
+  std::vector<HandedLease> handOverPins() override;
+  Status takeOverPins(const std::vector<HandedLease>& pins) override;
+  /// pin() with an id that the caller has drawn.
+  Status pinAs(uint64_t lease, uint64_t number, std::chrono::seconds time);
+  /// One of handOverPins(); nullopt: there is no such lease.
+  std::optional<HandedLease> handOverPin(uint64_t lease);
 
   /// versions(), with its attempts to reconnect until `until`.
   Result<std::vector<PublishedVersion>> list(const ReadingLink::Until& until);
@@ -57,7 +61,6 @@ class RemoteVersionReader final : public MovableVersionReader {
   Status pause(std::chrono::milliseconds time) { return link_->pause(time); }
   /// ReadingLink::isGone().
   bool isGone() const { return link_->isGone(); }
-  const ClientOptions& options() const { return link_->options(); }
 
  private:
   /// Uses a server within the bound. ErrorCode::stale if none is.
@@ -77,6 +80,8 @@ class RemoteVersionReader final : public MovableVersionReader {
   Result<PublishedVersion> lease(const VersionLease& lease, const ArrivingVersion* arriving);
   /// Renews a lease from now on.
   Status keep(const GrantedLease& granted);
+  /// Makes the keeper, if there is none; the mutex is held.
+  Status makeKeeper();
   /// Releases a lease if there is a connection; it ends by itself otherwise.
   void release(uint64_t lease);
   /// lease() for fetch(); the newest version must not be older than one that was returned before.
@@ -101,6 +106,7 @@ class RemoteVersionReader final : public MovableVersionReader {
   EndedHistories ended_;
   uint64_t newest_ = 0;                  // number of the newest version that was returned
   std::unique_ptr<LeaseKeeper> keeper_;  // null until the first pin()
+  bool handedOver_ = false;              // handOverPins() was called
 };
 
 }  // namespace psd

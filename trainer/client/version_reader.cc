@@ -318,6 +318,9 @@ Result<FetchedVersion> RemoteVersionReader::fetchLeased(uint64_t number, uint64_
       }
       PSD_ASSIGN_OR_RETURN(auto file, allocateVersion(version.bytes));
       arriving = std::make_unique<ArrivingVersion>(version, std::move(file));
+    } else if (version.history != arriving->info().history) {
+      return Error{ErrorCode::modelMismatch,
+                   fmt::format("{}: version {} was replaced while it was read", server(), version.number)};
     } else if (version.bytes != arriving->info().bytes) {
       return Error{ErrorCode::protocolMismatch,
                    fmt::format("{}: the size of version {} has changed", server(), version.number)};
@@ -397,24 +400,44 @@ void RemoteVersionReader::continueFrom(const SeenVersion& seen) {
   newest_ = seen.number;
 }
 
-std::vector<GrantedLease> RemoteVersionReader::takePins() {
+std::vector<HandedLease> RemoteVersionReader::handOverPins() {
   const std::lock_guard hold(mutex_);
-  std::vector<GrantedLease> pins;
+  handedOver_ = true;
+  std::vector<HandedLease> pins;
   if (!keeper_) return pins;
   for (const uint64_t lease : keeper_->leases()) {
-    if (auto granted = keeper_->forget(lease); granted.ok()) pins.push_back(*std::move(granted));
+    if (auto pin = keeper_->handOver(lease)) pins.push_back(*std::move(pin));
   }
   return pins;
 }
 
+std::optional<HandedLease> RemoteVersionReader::handOverPin(uint64_t lease) {
+  const std::lock_guard hold(mutex_);
+  return keeper_ ? keeper_->handOver(lease) : std::nullopt;
+}
+
+Status RemoteVersionReader::takeOverPins(const std::vector<HandedLease>& pins) {
+  if (pins.empty()) return {};
+  const std::string here = server();
+  const std::lock_guard hold(mutex_);
+  PSD_RETURN_IF_ERROR(makeKeeper());
+  for (const HandedLease& pin : pins) PSD_RETURN_IF_ERROR(keeper_->takeOver(pin, here));
+  return {};
+}
+
 Status RemoteVersionReader::keep(const GrantedLease& granted) {
   const std::lock_guard hold(mutex_);
-  if (!keeper_) {
-    PSD_ASSIGN_OR_RETURN(keeper_,
-                         LeaseKeeper::make(
-                             link_->options(), [link = link_.get()] { return link->servers(); }, isPart_));
-  }
+  if (handedOver_) return movedWhilePinned(granted.server);
+  PSD_RETURN_IF_ERROR(makeKeeper());
   return keeper_->keep(granted);
+}
+
+Status RemoteVersionReader::makeKeeper() {
+  if (keeper_) return {};
+  PSD_ASSIGN_OR_RETURN(keeper_,
+                       LeaseKeeper::make(
+                           link_->options(), [link = link_.get()] { return link->servers(); }, isPart_));
+  return {};
 }
 
 Status RemoteVersionReader::unpin(uint64_t lease) {

@@ -38,8 +38,8 @@ class VersionWait {
 /// Whether a wait until `until` ended with `error` because its time was over, which also ends the attempts to
 /// reconnect. `isGone`: whether a daemon is gone for good, which the error then says.
 inline bool isOver(const Error& error, const ReadingLink::Until& until, bool isGone) {
-  if (error.code == ErrorCode::deadlineExceeded) return true;
-  return ReadingLink::isFault(error) && !isGone && until;
+  if (!until) return false;  // whatever a daemon answers
+  return error.code == ErrorCode::deadlineExceeded || (ReadingLink::isFault(error) && !isGone);
 }
 
 /// deadlineExceeded: version `number` (0: any) did not come in time. `why`: the error at the end of the wait.
@@ -52,6 +52,11 @@ inline Error notPublished(const std::string& server, uint64_t number, std::chron
           fmt::format("{}: {} published{} within {}: {}", server,
                       number == 0 ? "no version was" : fmt::format("version {} was not", number), by,
                       durationText(timeout), hint)};
+}
+
+/// Error of a pin() during which another thread has called handOverPins().
+inline Error movedWhilePinned(const std::string& server) {
+  return {ErrorCode::unavailable, server + ": the model has moved"};
 }
 
 /// Whether VersionReader::pin() accepts this time.
