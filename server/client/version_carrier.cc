@@ -17,8 +17,7 @@ namespace {
 
 constexpr uint64_t kPieceBytes = 1u << 20;
 constexpr size_t kPiecesUnderWay = 4;
-constexpr uint64_t kElementBytesMax = 8;         // of a version
-constexpr uint64_t kHeaderBytesMax = 200 << 20;  // twice that of the safetensors format: one may hold another
+constexpr uint64_t kElementBytesMax = 8;  // of a version
 constexpr size_t kCarriedReasonMax = 3000;
 
 Error named(const std::string& who, const Error& error) {
@@ -28,7 +27,7 @@ Error named(const std::string& who, const Error& error) {
 /// Receives the file of a version. Belongs to the event loop.
 class FileSink final : public schema::ReplicaSink::Server {
  public:
-  /// A source that sends more than `most` bytes is refused.
+  /// `most`: the bytes of the version; a source that sends more is refused.
   FileSink(std::shared_ptr<std::vector<std::byte>> file, uint64_t most)
       : file_(std::move(file)), most_(most) {}
 
@@ -46,9 +45,10 @@ class FileSink final : public schema::ReplicaSink::Server {
  private:
   Status append(std::span<const std::byte> bytes) {
     if (bytes.size() > most_ - std::min<uint64_t>(most_, file_->size())) {
-      return {ErrorCode::overloaded, "a published version is larger than its model allows"};
+      return {ErrorCode::overloaded, "a published version is larger than the daemon said"};
     }
     try {
+      file_->reserve(most_);
       file_->insert(file_->end(), bytes.begin(), bytes.end());
     } catch (const std::bad_alloc&) {
       return {ErrorCode::overloaded, "out of memory for a published version in psd move"};
@@ -171,8 +171,12 @@ kj::Promise<Result<std::vector<VersionInfo>>> VersionCarrier::list() {
           return versions;
         }));
   }
-  return joinResults<List>(kj::mv(lists)).then([](Result<std::vector<List>> lists) -> Result<List> {
+  return joinResults<List>(kj::mv(lists)).then([this](Result<std::vector<List>> lists) -> Result<List> {
     if (!lists.ok()) return lists.error();
+    for (size_t i = 0; i < sources_.size(); i++) {
+      sources_[i].bytes.clear();
+      for (const VersionInfo& version : (*lists)[i]) sources_[i].bytes[version.number] = version.bytes;
+    }
     if (lists->size() > 1) return commonVersions(*lists);
     std::erase_if(lists->front(), [](const VersionInfo& version) { return version.parts > 0; });
     return std::move(lists->front());
@@ -258,10 +262,11 @@ kj::Promise<Result<std::optional<VersionCarrier::Files>>> VersionCarrier::read(u
   using File = std::optional<std::vector<std::byte>>;
   uint64_t elements = 0;
   for (const ModelSpec& partition : partitions_) elements += partition.parameterCount();
-  const uint64_t most = elements * kElementBytesMax + kHeaderBytesMax;
+  const uint64_t largest = elements * kElementBytesMax + sizeof(uint64_t) + kVersionHeaderBytesMax;
   kj::Vector<kj::Promise<Result<File>>> files;
   for (Source& source : sources_) {
     auto file = std::make_shared<std::vector<std::byte>>();
+    const uint64_t most = std::min(source.bytes[number], largest);
     auto request = source.admin.giveVersionRequest();
     request.setAfter(number - 1);
     request.setSink(kj::heap<FileSink>(file, most));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,6 +34,7 @@ class VersionCarrier final {
     std::string name;
     schema::Reading::Client reading;
     schema::Admin::Client admin;
+    std::map<uint64_t, uint64_t> bytes{};  ///< by version, those of its file
   };
   struct Target {
     std::string name;

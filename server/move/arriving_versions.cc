@@ -14,8 +14,7 @@ Status ArrivingVersions::begin(uint64_t move) {
   if (!host_.versions()) return {ErrorCode::notReady, "this daemon does not publish yet; try again"};
   PSD_RETURN_IF_ERROR(host_.versions()->mayArrive());
   move_ = move;
-  held_ -= file_.size();
-  file_ = {};
+  dropFile();
   begun_ = std::make_shared<Status>();
   static_cast<void>(enqueue([begun = begun_, own = host_.config().daemons.partition()](
                                 VersionStore& versions) { return *begun = versions.beginArrival(own); }));
@@ -28,21 +27,28 @@ void ArrivingVersions::found(uint64_t move) {
   begun_ = std::make_shared<Status>();
 }
 
-Status ArrivingVersions::image(std::span<const std::byte> bytes) {
-  const uint64_t most = host_.config().limits.arrivingBytes;
-  if (bytes.size() > most - std::min(most, held_)) {
+Status ArrivingVersions::image(std::span<const std::byte> bytes, uint64_t most) {
+  const uint64_t has = file_.capacity(), needed = file_.size() + bytes.size();
+  const uint64_t more = needed > has ? needed - has : 0, free = most - std::min(most, held_);
+  if (more > free) {
     return {ErrorCode::overloaded,
             fmt::format("a published version from the other daemon needs more than limits.arriving_bytes "
                         "({}); psd set changes it",
-                        most)};
+                        host_.config().limits.arrivingBytes)};
   }
   try {
+    if (more > 0) file_.reserve(needed + std::min(has / 2, free - more));
+    held_ += file_.capacity() - has;
     file_.insert(file_.end(), bytes.begin(), bytes.end());
   } catch (const std::bad_alloc&) {
     return {ErrorCode::overloaded, "out of memory for a published version from the other daemon"};
   }
-  held_ += bytes.size();
   return {};
+}
+
+void ArrivingVersions::dropFile() {
+  held_ -= file_.capacity();
+  file_ = {};
 }
 
 kj::Promise<Status> ArrivingVersions::imageDone(uint64_t oldest) {
@@ -50,7 +56,7 @@ kj::Promise<Status> ArrivingVersions::imageDone(uint64_t oldest) {
   const auto arrive = [file, oldest, begun = begun_](VersionStore& versions) {
     return begun->ok() ? versions.arrive(*file, oldest) : *begun;
   };
-  return enqueue(arrive).attach(kj::defer([this, bytes = file->size()] { held_ -= bytes; }));
+  return enqueue(arrive).attach(kj::defer([this, bytes = file->capacity()] { held_ -= bytes; }));
 }
 
 kj::Promise<Status> ArrivingVersions::settle(VersionsContinuation continuation) {
@@ -61,8 +67,7 @@ kj::Promise<Status> ArrivingVersions::settle(VersionsContinuation continuation) 
 }
 
 kj::Promise<Status> ArrivingVersions::cancel() {
-  held_ -= file_.size();
-  file_ = {};
+  dropFile();
   move_ = 0;  // the versions of a move that begins during the removal arrive after it
   if (!begun_) return Status();
   auto cancelled = enqueue([](VersionStore& versions) { return versions.cancelArrival(); })

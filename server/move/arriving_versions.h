@@ -30,8 +30,8 @@ class ArrivingVersions final {
   /// The folder has the versions of a move that is not known to be committed.
   void found(uint64_t move);
   /// Receives a piece of the file of a version, and its end; see VersionStore::arrive(). The latter resolves
-  /// once the version is stored.
-  Status image(std::span<const std::byte> bytes);
+  /// once the version is stored. `most`: limit for held().
+  Status image(std::span<const std::byte> bytes, uint64_t most);
   kj::Promise<Status> imageDone(uint64_t oldest);
   /// All versions are here; resolves once they survive a restart.
   kj::Promise<Status> settle(VersionsContinuation continuation);
@@ -40,10 +40,11 @@ class ArrivingVersions final {
   kj::Promise<Status> cancel();
   /// The move is committed: readers see the versions.
   void show();
-  /// Bytes of files that are not stored yet.
+  /// Bytes of memory for files that are not stored yet.
   uint64_t held() const { return held_; }
 
  private:
+  void dropFile();
   /// Runs `work` on a thread, after the calls before.
   kj::Promise<Status> enqueue(std::function<Status(VersionStore&)> work);
 

@@ -89,11 +89,13 @@ Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece)
     const std::string path = placeOf(part, piece.path);
     const Status kept = piece.renamedTo.empty() ? files_->append(path, piece.bytes)
                                                 : files_->rename(path, placeOf(part, piece.renamedTo));
-    if (!files_->full()) return kept;
+    const uint64_t most = host_.config().limits.arrivingBytes;
+    const bool full = files_->full() || (versions_.held() > 0 && held() > most);
+    if (!full) return kept;
     return {ErrorCode::overloaded,
             fmt::format("the model from the other daemons needs more than limits.arriving_bytes ({}); psd "
                         "set changes it",
-                        host_.config().limits.arrivingBytes)};
+                        most)};
   } catch (const std::bad_alloc&) {
     return {ErrorCode::overloaded, "out of memory for the model from the other daemons"};
   }
@@ -120,7 +122,9 @@ Status IncomingMove::checkRanks(const MovedTrainers& trainers) const {
 Status IncomingMove::versionImage(uint64_t move, std::span<const std::byte> bytes) {
   PSD_RETURN_IF_ERROR(serving_.incoming().checkReceiving(move));
   if (versions_.move() != move) return {ErrorCode::notReady, "no published versions arrive with this move"};
-  return versions_.image(bytes);
+  // The parts and the versions share the limit.
+  const uint64_t most = host_.config().limits.arrivingBytes, parts = held() - versions_.held();
+  return versions_.image(bytes, most - std::min(most, parts));
 }
 
 kj::Promise<Status> IncomingMove::versionDone(uint64_t move, uint64_t oldest) {

@@ -340,6 +340,30 @@ TEST_CASE("what a target accepts of an arriving model is limited, before and dur
   }
 }
 
+TEST_CASE("arriving parts and published versions share a limit") {
+  const std::string publish = R"(, "publish": {})";
+  World publishing("none", "none", publish);
+  auto small = configOf(kNewFolder, "none", publish + R"(, "limits": {"arriving_bytes": 65536})");
+  TestDaemon daemon(publishing.loop, publishing.newDisk, small);
+  PSD_REQUIRE_OK(daemon.started);
+  const auto terms = publishing.before->outgoing().terms();
+  PSD_REQUIRE_OK(terms);
+  REQUIRE(terms->versions);
+  PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 1));
+  PSD_REQUIRE_OK(daemon.incoming().check(kMove, *terms, kSmallModel));
+  const std::vector<std::byte> piece(30'000), little(1'000);
+  PSD_REQUIRE_OK(daemon.incoming().image(kMove, 0, {"copy/a", "", piece}));
+  PSD_REQUIRE_OK(daemon.incoming().versionImage(kMove, piece));
+  for (int i = 0; i < 5; i++) PSD_REQUIRE_OK(daemon.incoming().versionImage(kMove, little));
+  CHECK(daemon.incoming().held() >= 65'000);  // memory for more is reserved
+  CHECK(daemon.incoming().held() <= 65'536);
+  const Status kept = daemon.incoming().versionImage(kMove, piece);
+  CHECK(kept.error().code == ErrorCode::overloaded);
+  CHECK(kept.message().find("limits.arriving_bytes (65536)") != std::string::npos);
+  daemon.incoming().abandon(kMove);
+  CHECK(daemon.incoming().held() == 0);
+}
+
 TEST_CASE("a move without heartbeats of its command is abandoned at both ends") {
   const bool settled = GENERATE(false, true);
   World world("log");
