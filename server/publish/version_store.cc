@@ -364,6 +364,7 @@ std::vector<std::string> VersionStore::takeOut(const std::vector<uint64_t>& numb
   for (const uint64_t number : numbers) {
     ledger_.removed(number);
     infos_.erase(number);
+    unreadable_.erase(number);
     if (lastRead_.first == number) lastRead_ = {};
     paths.push_back(versionPath(folder_, number));
   }

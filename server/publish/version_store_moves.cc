@@ -100,6 +100,8 @@ Result<VersionStore::Given> VersionStore::giveTo(Env& to, uint64_t after) {
     const Status whole = file.ok() ? verifyVersionFile(**file, path).status() : file.status();
     if (whole.ok()) {
       PSD_RETURN_IF_ERROR(copyFile(**file, to, given.path));
+      const std::lock_guard hold(mutex_);
+      unreadable_.erase(given.number);  // an earlier move may have been short of descriptors
       return given;
     }
     spdlog::warn("version {} does not move with the model: {}", given.number, whole.message());
@@ -174,9 +176,7 @@ Status VersionStore::beginArrival(Partition own) {
 }
 
 Status VersionStore::arrive(std::span<const std::byte> file, uint64_t oldest) {
-  const auto text = versionHeaderText(file);
-  auto header = text.ok() ? parseVersionHeader(*text, file.size()) : Result<VersionHeader>(text.error());
-  if (header.ok()) header = verifyVersion(file, header->info.number, header->info.history);
+  const auto header = verifyVersion(file);
   if (!header.ok()) return {header.error().code, "a version arrived damaged: " + header.message()};
   const VersionInfo& info = header->info;
   std::vector<uint64_t> removed;

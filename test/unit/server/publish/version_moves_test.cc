@@ -153,6 +153,20 @@ TEST_CASE("Version store: moved versions are announced once the move counts") {
   CHECK(later.wait(scope)->number == 3);
 }
 
+TEST_CASE("Version store: a version that an aborted move could not read moves with the next one") {
+  Two stores;
+  PSD_REQUIRE_OK(stores.source->lease(7, 2, seconds(60), "reader"));
+  VersionStore::Given given;
+  stores.sourceDisk.fail({"open"}, "too many open files");
+  CHECK(sent(*stores.source, 0, given).empty());
+  stores.sourceDisk.heal();
+  CHECK(stores.source->continuation().numbers.empty());
+  stores.moveVersions();
+  stores.checkSame();
+  CHECK(stores.source->continuation().numbers == std::vector<uint64_t>{1, 2, 3});
+  CHECK(stores.source->continuation().leases.contains(2));
+}
+
 TEST_CASE("Version store: no number is given again after a move") {
   Two stores;
   // The newest version has failed after it had a number.
