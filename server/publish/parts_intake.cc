@@ -19,7 +19,6 @@ constexpr std::chrono::milliseconds kIntakePoll{20};  // the most that the end o
 constexpr std::chrono::seconds kIntakePrune{1};       // between looks for leases that have ended
 constexpr std::chrono::seconds kSpareKept{60};        // for which unused memory waits for the next step
 constexpr uint64_t kDeclarationsBytes = 256u << 20;
-constexpr uint64_t kHeadBytesMax = 100'000'000;  // of the safetensors format
 constexpr size_t kRanksNamedMax = 16, kMissingMax = 64, kLinesMax = 64;
 
 /// "rank 3", "ranks 0, 2 and 5", "ranks 0, …, 15 and 40 others".
@@ -293,7 +292,7 @@ void PartsIntake::run() {
   while (!ending_) {
     wake_.wait_for(hold, kIntakePoll);
     if (ending_) break;
-    if (!repeated_.empty()) answerRepeated(hold);
+    while (!repeated_.empty() && !ending_) answerRepeated(hold);
     if (current_ && current_->assembly && current_->assembly->isWhole()) write(hold);
     if (current_) expire();
     if (current_ && !current_->assembly && current_->allHaveBegun()) plan(hold);
@@ -338,10 +337,10 @@ void PartsIntake::plan(std::unique_lock<std::mutex>& hold) {
   hold.unlock();
   const auto attempt = [&]() -> Result<std::shared_ptr<PartAssembly>> {
     PSD_ASSIGN_OR_RETURN(auto assembly, PartAssembly::plan(std::move(ranks)));
-    if (const uint64_t bytes = versionHeadBytes(assembly->tensors(), 0); bytes > kHeadBytesMax) {
+    if (const uint64_t bytes = versionHeadBytes(assembly->tensors(), 0); bytes > kVersionHeaderBytesMax) {
       return Error{ErrorCode::overloaded,
                    fmt::format("the header of the version would have {} bytes; the limit is {}", bytes,
-                               kHeadBytesMax)};
+                               kVersionHeaderBytesMax)};
     }
     PSD_RETURN_IF_ERROR(versions_->admits(assembly->tensors(), 0));
     PSD_RETURN_IF_ERROR(assembly->allocate(std::exchange(spare_, {})));
