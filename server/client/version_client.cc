@@ -37,6 +37,17 @@ kj::Promise<void> afterWork(kj::Timer& timer) {
   return timer.afterDelay(1 * kj::MILLISECONDS).then([] { return kj::evalLast([] {}); });
 }
 
+kj::Promise<void> ping(schema::Reading::Client& reading, kj::Timer& timer) {
+  return timer.timeoutAfter(kAnswerTimeout, reading.pingRequest().send().ignoreResult());
+}
+
+/// Fails once the daemon does not answer, and does not resolve.
+kj::Promise<Result<VersionInfo>> untilSilent(schema::Reading::Client& reading, kj::Timer& timer) {
+  return timer.afterDelay(kPingEvery)
+      .then([&reading, &timer] { return ping(reading, timer); })
+      .then([&reading, &timer] { return untilSilent(reading, timer); });
+}
+
 /// Pulls one version after another under a lease of its own. Belongs to one event loop.
 class VersionPull {
  public:
@@ -44,22 +55,31 @@ class VersionPull {
   VersionPull(schema::Reading::Client reading, kj::Timer& timer, PatchBase& base, uint64_t lease = 0)
       : reading_(kj::mv(reading)), timer_(timer), lease_(lease != 0 ? lease : drawId()), base_(base) {}
 
-  /// Leases the version and reads its file; resolves with what the daemon says of it. bytes() has the file.
+  /// Leases the version, and resolves with what the daemon says of it. A daemon whose model is about to move
+  /// answers once that is over, whenever that is.
+  kj::Promise<Result<VersionInfo>> lease(uint64_t number) {
+    auto request = reading_.leaseVersionRequest();
+    request.setLease(lease_);
+    request.setNumber(number);
+    request.setSeconds(static_cast<uint32_t>(kLease.count()));
+    leasedAt_ = Clock::now();
+    return request.send().dropPipeline().then(
+        [](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); });
+  }
+  /// Reads the file of the version that lease() has resolved with, and ends the lease. bytes() has the file.
   /// `admit`: checks it before; may be null.
-  kj::Promise<Result<VersionInfo>> pull(uint64_t number,
-                                        std::function<Status(const VersionInfo&)> admit = nullptr) {
-    return lease(number).then([this, admit](Result<VersionInfo> leased) -> kj::Promise<Result<VersionInfo>> {
-      if (!leased.ok()) return leased;
-      if (const Status may = admit ? admit(*leased) : Status(); !may.ok()) {
-        return release().then([may] { return Result<VersionInfo>(may.error()); });
-      }
-      patchFault_.clear();
-      patched_ = false;
-      return patch(*leased).then([this, version = *leased](bool patched) -> kj::Promise<Result<VersionInfo>> {
-        if (!patched) return pullWhole(version);
-        return afterWork(timer_).then([this] { return release(); }).then([version] {
-          return Result<VersionInfo>(version);
-        });
+  kj::Promise<Result<VersionInfo>> pull(const Result<VersionInfo>& leased,
+                                        const std::function<Status(const VersionInfo&)>& admit = nullptr) {
+    if (!leased.ok()) return leased;
+    if (const Status may = admit ? admit(*leased) : Status(); !may.ok()) {
+      return endLease().then([may] { return Result<VersionInfo>(may.error()); });
+    }
+    patchFault_.clear();
+    patched_ = false;
+    return patch(*leased).then([this, version = *leased](bool patched) -> kj::Promise<Result<VersionInfo>> {
+      if (!patched) return pullWhole(version);
+      return afterWork(timer_).then([this] { return endLease(); }).then([version] {
+        return Result<VersionInfo>(version);
       });
     });
   }
@@ -79,12 +99,7 @@ class VersionPull {
     auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
     for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(readOn());
     return kj::joinPromises(lines.finish())
-        .then([this] {
-          kj::Promise<void> renewal = kj::mv(renewal_);  // which must not overtake the release
-          renewal_ = kj::READY_NOW;
-          return renewal;
-        })
-        .then([this] { return release(); })
+        .then([this] { return endLease(); })
         .then([this]() -> Result<VersionInfo> {
           PSD_RETURN_IF_ERROR(outcome_);
           PSD_RETURN_IF_ERROR(verify());
@@ -174,16 +189,6 @@ class VersionPull {
     return true;
   }
 
-  kj::Promise<Result<VersionInfo>> lease(uint64_t number) {
-    auto request = reading_.leaseVersionRequest();
-    request.setLease(lease_);
-    request.setNumber(number);
-    request.setSeconds(static_cast<uint32_t>(kLease.count()));
-    leasedAt_ = Clock::now();
-    return timer_.timeoutAfter(kAnswerTimeout, request.send().dropPipeline())
-        .then([](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); });
-  }
-
   Status begin(const VersionInfo& info) {
     base_.info = info;
     base_.sums.clear();
@@ -240,13 +245,19 @@ class VersionPull {
 
   void renewLease(uint64_t number) {
     if (Clock::now() - leasedAt_ < kRenewAfter) return;
-    renewal_ = lease(number).ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
+    renewal_ = timer_.timeoutAfter(kAnswerTimeout, lease(number))
+                   .ignoreResult()
+                   .eagerlyEvaluate([](kj::Exception&&) {});
   }
 
-  kj::Promise<void> release() {
-    auto request = reading_.releaseVersionRequest();
-    request.setLease(lease_);
-    return timer_.timeoutAfter(kAnswerTimeout, request.send().ignoreResult());
+  kj::Promise<void> endLease() {
+    kj::Promise<void> renewal = kj::mv(renewal_);  // which must not overtake the release
+    renewal_ = kj::READY_NOW;
+    return renewal.then([this] {
+      auto request = reading_.releaseVersionRequest();
+      request.setLease(lease_);
+      return timer_.timeoutAfter(kAnswerTimeout, request.send().ignoreResult());
+    });
   }
 
   schema::Reading::Client reading_;
@@ -303,9 +314,12 @@ class VersionFollow {
   kj::Promise<Result<VersionInfo>> published() {
     auto request = reading_.publishedRequest();
     request.setNumber(wanted_);
-    return request.send()
-        .then([](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); })
-        .exclusiveJoin(watch().then([](Status why) { return Result<VersionInfo>(why.error()); }))
+    return watched(request.send().then(
+        [](capnp::Response<schema::VersionResult> answer) { return wire::readVersion(answer); }));
+  }
+  /// The daemon's answer, or an error of watch() or of the model's move.
+  kj::Promise<Result<VersionInfo>> watched(kj::Promise<Result<VersionInfo>> answer) {
+    return answer.exclusiveJoin(watch().then([](Status why) { return Result<VersionInfo>(why.error()); }))
         .exclusiveJoin(moved_.addBranch().then([this] { return Result<VersionInfo>(movedError(movedTo_)); }));
   }
   kj::Promise<Result<bool>> takeNewer(const Result<VersionInfo>& version) {
@@ -326,9 +340,7 @@ class VersionFollow {
   }
   kj::Promise<Status> check() {
     if (!terms_.check) {
-      return timer_.timeoutAfter(kAnswerTimeout, reading_.pingRequest().send().ignoreResult()).then([] {
-        return Status();
-      });
+      return ping(reading_, timer_).then([] { return Status(); });
     }
     return timer_.timeoutAfter(kAnswerTimeout, reading_.freshnessRequest().send().dropPipeline())
         .then([this, asked = Clock::now()](capnp::Response<schema::FreshnessResult> answer) -> Status {
@@ -337,7 +349,10 @@ class VersionFollow {
         });
   }
   kj::Promise<Result<bool>> pullAndTake() {
-    return pull_.pull(0, terms_.admit).then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
+    auto pull = watched(pull_.lease(0)).then([this](const Result<VersionInfo>& leased) {
+      return pull_.pull(leased, terms_.admit);
+    });
+    return pull.then([this](Result<VersionInfo> pulled) -> kj::Promise<Result<bool>> {
       if (!pulled.ok()) return Result<bool>(pulled.error());
       // The loop continues meanwhile: a daemon that ends says where its model is, and closes the connection.
       return background_
@@ -383,16 +398,19 @@ Status pullVersion(const Address& address, uint64_t number, std::chrono::millise
                const auto moved = movedAway(address, login);
                if (!moved.ok()) return Result<bool>(moved.error());
                if (*moved) return Result<bool>(movedError(**moved));
-               auto pull = kj::heap<VersionPull>(login.getReading(), timer, base, lease);
+               auto reading = kj::heap<schema::Reading::Client>(login.getReading());
+               auto pull = kj::heap<VersionPull>(*reading, timer, base, lease);
                VersionPull& pulling = *pull;
-               return pulling.pull(number)
+               return pulling.lease(number)
+                   .exclusiveJoin(untilSilent(*reading, timer))
+                   .then([&pulling](const Result<VersionInfo>& leased) { return pulling.pull(leased); })
                    .then([&take, &pulling](Result<VersionInfo> pulled) -> Result<bool> {
                      if (!pulled.ok()) return pulled.error();
                      PSD_RETURN_IF_ERROR(
                          take({*pulled, pulling.bytes(), pulling.patchFault(), pulling.appliedPatch()}));
                      return true;
                    })
-                   .attach(kj::mv(pull));
+                   .attach(kj::mv(pull), kj::mv(reading));
              },
              patience)
       .status();
