@@ -142,7 +142,7 @@ void Publisher::run() {
   pthread_setname_np(pthread_self(), "psd-publish");
   double pruneAt = 0;
   std::unique_lock hold(mutex_);
-  while (!ending_) {
+  for (; !ending_; passes_++) {
     wake_.wait_for(hold, kPoll, [this] { return ending_ || !holds_.empty() || mayWork(); });
     const bool hasRounds = rounds_ && !rounds_->empty();
     if (!hasRounds || ending_) answerHolds();  // rounds that were held before are published first

@@ -64,6 +64,8 @@ class Publisher {
 
   VersionStore& versions() { return *versions_; }
   PublishStatus status() const;
+  /// How often the thread has looked for something to do.
+  uint64_t passes() const { return passes_; }
 
  private:
   struct Request {
@@ -114,6 +116,7 @@ class Publisher {
     std::set<uint32_t> missing;  // groups
   };
   std::optional<Gathering> gathering_;
+  std::atomic<uint64_t> passes_{0};
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable wake_, ended_;

@@ -167,6 +167,10 @@ class MovedParts(VersionsTest):
         replica.until_status("it says why", lambda status: why in (status["publish"].get("error") or ""))
         self.assertIn(why, replica.err)
 
+    def has_decided(self, lead):
+        """Whether the outcome of a move is final once its command has ended: a move that did not begin cannot be committed."""
+        return not lead.runs() or "the model stays here" in lead.err or "is about to move" not in lead.err
+
     def killed_during_a_move(self, whom):
         old, new = self.parts(f"{whom}a", 2), self.parts(f"{whom}b", 3)
         self.training(old[0].address)
@@ -177,6 +181,8 @@ class MovedParts(VersionsTest):
         threading.Event().wait(self.chance.uniform(0, 0.8))
         {"target": new[1], "command": move, "lead": old[0], "source": old[1]}[whom].kill()
         move.wait()
+        if whom != "lead":
+            processes.until("the lead has decided", lambda: self.has_decided(old[0]))
         moved = (self.folder / f"{whom}a0" / "moved.json").exists()
         print(f"{whom} killed: {'the new daemons serve' if moved else 'the old ones continue'}")
         if whom == "target":

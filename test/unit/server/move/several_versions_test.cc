@@ -274,7 +274,9 @@ TEST_CASE("Version store: a version for another number of daemons does not arriv
   CHECK(two.stores[1]->arrive(one.files(1).front(), 0).message() ==
         "version 1 is of the whole model, and this daemon has partition 1 of 2: use the psd move of this "
         "daemon's psd");
-  CHECK_FALSE(two.stores[1]->endArrival(one.stores[0]->continuation()).ok());  // no history of the whole
+  VersionsContinuation wrong = one.stores[0]->continuation();  // without a history of the whole
+  wrong.numbers.clear();
+  CHECK(two.stores[1]->endArrival(wrong).message() == "the versions cannot continue with such numbers");
 }
 
 }  // namespace

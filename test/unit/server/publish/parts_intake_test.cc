@@ -30,7 +30,15 @@ struct World {
     PSD_REQUIRE_OK(opened);
     intake = std::make_unique<PartsIntake>(
         *std::move(opened), PartsIntake::Terms{.timeout = std::chrono::seconds(60), .ranksMax = 8},
-        "/versions", [this] { return PartsIntake::Time(std::chrono::seconds(seconds.load())); });
+        "/versions", [this] {
+          looks++;
+          return PartsIntake::Time(std::chrono::seconds(seconds.load()));
+        });
+  }
+  /// Waits until the thread has looked at the clock, and has acted on what it saw.
+  void awaitLook() {
+    const uint64_t before = looks;
+    REQUIRE(loop.until([&] { return looks >= before + 2; }));
   }
   kj::Promise<Begun> begin(uint64_t step, uint32_t rank, uint32_t worldSize = 2, uint8_t fill = 1,
                            uint64_t incarnation = 0) {
@@ -77,6 +85,7 @@ struct World {
   const uint64_t versionBytes;
   const std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
   std::atomic<int64_t> seconds{1000};
+  std::atomic<uint64_t> looks{0};  // at the clock
   std::unique_ptr<PartsIntake> intake;
 };
 
@@ -135,6 +144,7 @@ TEST_CASE("Parts intake: a set that does not become whole is abandoned, and the 
   World world;
   auto begins = world.begin(5, 1, 3);
   world.seconds += 59;
+  world.awaitLook();
   CHECK_FALSE(world.loop.resolved(begins));
   world.seconds += 1;
   const std::string line =
@@ -153,6 +163,7 @@ TEST_CASE("Parts intake: a set that does not become whole is abandoned, and the 
   PSD_REQUIRE_OK(zero->write(0, World::bytesOf(2)));  // time counts from the last byte
   auto waits = zero->finish();
   world.seconds += 59;
+  world.awaitLook();
   CHECK_FALSE(world.loop.resolved(waits));
   world.seconds += 1;
   World::checkFailed(world.loop.wait(kj::mv(waits)), ErrorCode::deadlineExceeded,

@@ -98,6 +98,8 @@ TEST_CASE("Publisher: rounds that wait are published before it is held, and none
   world.loop.wait(kj::mv(held));
   CHECK(world.versions->find(0)->number == 2);
   world.apply(3);
+  const uint64_t passes = world.publisher->passes();
+  REQUIRE(world.loop.until([&] { return world.publisher->passes() >= passes + 2; }));
   CHECK(world.versions->find(0)->number == 2);
   world.publisher->release();
   REQUIRE(world.loop.until([&] { return world.versions->find(0)->number == 3; }));
