@@ -36,8 +36,8 @@ class VersionReplica {
   VersionReplica(std::shared_ptr<VersionStore> versions, Terms terms, std::string path);
   /// As stop().
   ~VersionReplica();
-  /// Ends the thread, and all waits for versions (shuttingDown). Blocks, for as long as an attempt to connect
-  /// takes at most. Idempotent.
+  /// Ends the thread, and all waits for versions (shuttingDown). Blocks until an attempt to connect, or the
+  /// version that is being stored, is done. Idempotent.
   void stop();
 
   /// How current the versions are.
@@ -65,7 +65,7 @@ class VersionReplica {
   const std::string path_;
   wire::StopSignal stop_;
 
-  // Used only by the thread:
+  // Used by the thread, and by take() while that one waits for it:
   VersionInfo known_;  // the newest version here
   PatchBase base_;     // the version that was pulled last
   EndedHistories ended_;

@@ -55,7 +55,6 @@ class PartAssembly {
   /// Takes the memory away, once values() is not used any more.
   Memory release() { return std::exchange(memory_, {}); }
 
-  uint32_t ranks() const { return static_cast<uint32_t>(streams_.size()); }
   /// Indices of the parts that the rank sends.
   const std::vector<uint32_t>& sends(uint32_t rank) const { return streams_[rank]->sends; }
   /// Number of bytes of those parts that have arrived.

@@ -220,7 +220,8 @@ class VersionStore {
     std::span<const std::byte> values;  ///< of all tensors, as in the file
     std::span<const std::byte> patch;   ///< that leads to the version; may be empty
   };
-  /// Announces a version whose file is complete and at the standby. An Error removes the file.
+  /// Announces a version whose file is complete, once the standby has all changes so far. Removes the file if
+  /// the index cannot be written.
   Status complete(const VersionInfo& info, const Written& written);
   /// Removes all versions of the history before. Called by adopt().
   Status beginHistory(uint64_t history);

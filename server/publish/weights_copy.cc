@@ -96,10 +96,7 @@ Result<std::optional<WeightsCopy::Taken>> WeightsCopy::take(const CheckpointSour
       if (taken.moment != VersionMoment::live) taken.shardVersions.push_back(shard.version().value);
       PSD_RETURN_IF_ERROR(copyShard(shard, *lanes[shard.device()]));
     }
-    for (const ShardLock::Guard& guard : locks) {
-      taken.pauseSeconds =
-          std::max(taken.pauseSeconds, std::chrono::duration<double>(guard.nextWaiterDelay()).count());
-    }
+    taken.pauseSeconds = std::max(taken.pauseSeconds, pauseOf(locks));
   }
   if (source.groups() != groups) return std::optional<Taken>();
   return std::optional(taken);
