@@ -98,7 +98,7 @@ class Mover {
   void prepareVersions();
   Status whenQuiesced();
   Status transferModel();
-  Status settle();
+  Status install();
   /// Aborts the move: the target daemons discard what they received.
   void giveUp();
   /// Commits the move at the lead; from then on it can no longer be aborted.
@@ -449,8 +449,8 @@ Status Mover::transferModel() {
   return waitForAll("while the model was transferred", kj::mv(all));
 }
 
-Status Mover::settle() {
-  kj::Vector<kj::Promise<Result<uint64_t>>> settled;
+Status Mover::install() {
+  kj::Vector<kj::Promise<Result<uint64_t>>> installed;
   for (size_t j = 0; j < to_.size(); j++) {
     auto request = arriving_[j].installRequest();
     request.setWorldSize(worldSize_);
@@ -461,14 +461,14 @@ Status Mover::settle() {
     if (quiet_.front().getQuiesced().hasVersions()) {
       PSD_RETURN_IF_ERROR(versions_->continueAt(j, quiet_, request.initVersions()));
     }
-    settled.add(request.send().then(
+    installed.add(request.send().then(
         [name = to_[j].name](capnp::Response<schema::InstallResult> answer) -> Result<uint64_t> {
           if (!answer.isError()) return answer.getRows();
           const Error error = wire::readError(answer.getError());
           return Error{error.code, name + ": " + error.message};
         }));
   }
-  auto all = kj::joinPromises(settled.releaseAsArray())
+  auto all = kj::joinPromises(installed.releaseAsArray())
                  .then([this](kj::Array<Result<uint64_t>> done) -> Result<bool> {
                    for (const auto& rows : done) {
                      PSD_RETURN_IF_ERROR(rows);
@@ -544,14 +544,14 @@ Result<MoveReport> Mover::run() {
     PSD_RETURN_IF_ERROR(whenQuiesced());
     return {};
   };
-  const auto transferAndSettle = [this]() -> Status {
+  const auto transferAndInstall = [this]() -> Status {
     PSD_RETURN_IF_ERROR(copyVersions(true));
     PSD_RETURN_IF_ERROR(transferModel());
-    return settle();
+    return install();
   };
   Status status = prepare();
   const Stopwatch stopwatch;
-  if (status.ok()) status = transferAndSettle();
+  if (status.ok()) status = transferAndInstall();
   if (!status.ok()) {
     leaving_.clear();  // the move can no longer be committed
     giveUp();

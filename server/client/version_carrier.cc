@@ -27,9 +27,10 @@ Error named(const std::string& who, const Error& error) {
 /// Receives the file of a version. Belongs to the event loop.
 class FileSink final : public schema::ReplicaSink::Server {
  public:
-  /// `most`: the bytes of the version; a source that sends more is refused.
-  FileSink(std::shared_ptr<std::vector<std::byte>> file, uint64_t most)
-      : file_(std::move(file)), most_(most) {}
+  /// `expected`: the bytes of the version, unless the source sends a newer one in its place. A source that
+  /// sends more than `most` bytes is refused.
+  FileSink(std::shared_ptr<std::vector<std::byte>> file, uint64_t expected, uint64_t most)
+      : file_(std::move(file)), expected_(std::min(expected, most)), most_(most) {}
 
  protected:
   kj::Promise<void> image(ImageContext context) override {
@@ -45,10 +46,10 @@ class FileSink final : public schema::ReplicaSink::Server {
  private:
   Status append(std::span<const std::byte> bytes) {
     if (bytes.size() > most_ - std::min<uint64_t>(most_, file_->size())) {
-      return {ErrorCode::overloaded, "a published version is larger than the daemon said"};
+      return {ErrorCode::overloaded, "a published version is larger than its model allows"};
     }
     try {
-      file_->reserve(most_);
+      if (file_->empty()) file_->reserve(expected_);
       file_->insert(file_->end(), bytes.begin(), bytes.end());
     } catch (const std::bad_alloc&) {
       return {ErrorCode::overloaded, "out of memory for a published version in psd move"};
@@ -57,7 +58,7 @@ class FileSink final : public schema::ReplicaSink::Server {
   }
 
   const std::shared_ptr<std::vector<std::byte>> file_;
-  const uint64_t most_;
+  const uint64_t expected_, most_;
 };
 
 /// Sends a file to the sink of a target, with several pieces under way. Belongs to the event loop.
@@ -194,7 +195,7 @@ kj::Promise<Result<uint64_t>> VersionCarrier::bytes(schema::VersionTerms::Reader
   });
 }
 
-kj::Promise<VersionCarrier::Copied> VersionCarrier::pass() {
+kj::Promise<VersionCarrier::Copied> VersionCarrier::relayNext() {
   auto sink = targets_.front().arriving.versionSinkRequest();
   sink.setOldest(oldest_);
   auto request = sources_.front().admin.giveVersionRequest();
@@ -216,13 +217,13 @@ kj::Promise<VersionCarrier::Copied> VersionCarrier::pass() {
       });
 }
 
-kj::Promise<VersionCarrier::Copied> VersionCarrier::carry() {
+kj::Promise<VersionCarrier::Copied> VersionCarrier::recutNext() {
   return list().then([this](const Result<std::vector<VersionInfo>>& versions) {
-    return versions.ok() ? carryNextOf(*versions) : kj::Promise<Copied>(versions.error());
+    return versions.ok() ? recutNextOf(*versions) : kj::Promise<Copied>(versions.error());
   });
 }
 
-kj::Promise<VersionCarrier::Copied> VersionCarrier::carryNextOf(const std::vector<VersionInfo>& versions) {
+kj::Promise<VersionCarrier::Copied> VersionCarrier::recutNextOf(const std::vector<VersionInfo>& versions) {
   numbers_.clear();
   for (const VersionInfo& version : versions) {
     if (!leftOut_.contains(version.number)) numbers_.push_back(version.number);
@@ -232,13 +233,13 @@ kj::Promise<VersionCarrier::Copied> VersionCarrier::carryNextOf(const std::vecto
   const uint64_t number = *next;
   return read(number).then([this, number](Result<std::optional<Files>> files) -> kj::Promise<Copied> {
     if (!files.ok()) return Copied(files.error());
-    if (*files) return carryFiles(number, std::move(**files));
+    if (*files) return recut(number, std::move(**files));
     leftOut_.insert(number);
-    return carry();
+    return recutNext();
   });
 }
 
-kj::Promise<VersionCarrier::Copied> VersionCarrier::carryFiles(uint64_t number, Files files) {
+kj::Promise<VersionCarrier::Copied> VersionCarrier::recut(uint64_t number, Files files) {
   using Made = Result<std::shared_ptr<const MovedVersion>>;
   const auto kept = std::make_shared<Files>(std::move(files));
   // On a thread, since the daemons expect heartbeats meanwhile.
@@ -262,14 +263,13 @@ kj::Promise<Result<std::optional<VersionCarrier::Files>>> VersionCarrier::read(u
   using File = std::optional<std::vector<std::byte>>;
   uint64_t elements = 0;
   for (const ModelSpec& partition : partitions_) elements += partition.parameterCount();
-  const uint64_t largest = elements * kElementBytesMax + sizeof(uint64_t) + kVersionHeaderBytesMax;
+  const uint64_t most = elements * kElementBytesMax + sizeof(uint64_t) + kVersionHeaderBytesMax;
   kj::Vector<kj::Promise<Result<File>>> files;
   for (Source& source : sources_) {
     auto file = std::make_shared<std::vector<std::byte>>();
-    const uint64_t most = std::min(source.bytes[number], largest);
     auto request = source.admin.giveVersionRequest();
     request.setAfter(number - 1);
-    request.setSink(kj::heap<FileSink>(file, most));
+    request.setSink(kj::heap<FileSink>(file, source.bytes[number], most));
     using Given = capnp::Response<schema::Admin::GiveVersionResults>;
     files.add(request.send().then([file, number, name = source.name](Given answer) -> Result<File> {
       const Status given = wire::readStatus(answer.getStatus());
@@ -321,7 +321,7 @@ Status VersionCarrier::continueAt(size_t target,
   }
   const Partition own{static_cast<uint32_t>(target), static_cast<uint32_t>(targets_.size())};
   writeContinuation(
-      isBetweenTwo() ? continuations.front() : continuationAt(own, continuations, numbers_, seed_), out);
+      isOneToOne() ? continuations.front() : continuationAt(own, continuations, numbers_, seed_), out);
   return {};
 }
 

@@ -50,7 +50,7 @@ class VersionCarrier final {
   /// Copies the oldest version that all sources have and that was not copied yet. One that a source has
   /// removed meanwhile, or cannot read, is left out. Resolves with how many are left; nullopt: there was
   /// none. ErrorCode::modelMismatch: one of several sources has replaced it meanwhile.
-  kj::Promise<Result<std::optional<uint64_t>>> copyNext() { return isBetweenTwo() ? pass() : carry(); }
+  kj::Promise<Result<std::optional<uint64_t>>> copyNext() { return isOneToOne() ? relayNext() : recutNext(); }
   uint64_t copied() const { return copies_; }
   /// Writes how the versions continue at a target, once copyNext() has found none left while they are frozen.
   Status continueAt(size_t target, const std::vector<capnp::Response<schema::QuiescedResult>>& sources,
@@ -60,11 +60,11 @@ class VersionCarrier final {
   using Copied = Result<std::optional<uint64_t>>;
   using Files = std::vector<std::vector<std::byte>>;
 
-  bool isBetweenTwo() const { return sources_.size() == 1 && targets_.size() == 1; }
-  kj::Promise<Copied> pass();
-  kj::Promise<Copied> carry();
-  kj::Promise<Copied> carryNextOf(const std::vector<VersionInfo>& versions);
-  kj::Promise<Copied> carryFiles(uint64_t number, Files files);
+  bool isOneToOne() const { return sources_.size() == 1 && targets_.size() == 1; }
+  kj::Promise<Copied> relayNext();
+  kj::Promise<Copied> recutNext();
+  kj::Promise<Copied> recutNextOf(const std::vector<VersionInfo>& versions);
+  kj::Promise<Copied> recut(uint64_t number, Files files);
   /// The versions that all sources have.
   kj::Promise<Result<std::vector<VersionInfo>>> list();
   /// Reads version `number` from all sources; nothing: one has it no longer, or has left it out as damaged.
@@ -76,10 +76,10 @@ class VersionCarrier final {
   std::vector<Target> targets_;
   std::vector<ModelSpec> partitions_;  // of the targets
   const uint64_t seed_;
-  std::vector<uint64_t> numbers_;  // of carry(): the versions that existed last
-  std::set<uint64_t> leftOut_;     // of carry()
+  std::vector<uint64_t> numbers_;  // of recutNext(): the versions that existed last
+  std::set<uint64_t> leftOut_;     // of recutNext()
   uint64_t newest_ = 0;            // number of the version copied last
-  uint64_t oldest_ = 0;            // of pass(): number of the oldest that existed last
+  uint64_t oldest_ = 0;            // of relayNext(): number of the oldest that existed last
   uint64_t copies_ = 0;
   Background background_;
 };

@@ -59,7 +59,7 @@ kj::Promise<Status> ArrivingVersions::imageDone(uint64_t oldest) {
   return enqueue(arrive).attach(kj::defer([this, bytes = file->capacity()] { held_ -= bytes; }));
 }
 
-kj::Promise<Status> ArrivingVersions::settle(VersionsContinuation continuation) {
+kj::Promise<Status> ArrivingVersions::install(VersionsContinuation continuation) {
   if (move_ == 0) return Status(ErrorCode::notReady, "the published versions of this move were removed");
   return enqueue([continuation = std::move(continuation), begun = begun_](VersionStore& versions) {
     return begun->ok() ? versions.endArrival(continuation) : *begun;

@@ -34,7 +34,7 @@ class ArrivingVersions final {
   Status image(std::span<const std::byte> bytes, uint64_t most);
   kj::Promise<Status> imageDone(uint64_t oldest);
   /// All versions are here; resolves once they survive a restart.
-  kj::Promise<Status> settle(VersionsContinuation continuation);
+  kj::Promise<Status> install(VersionsContinuation continuation);
   /// Removes the versions; resolves once that is done, which happens in any case. After an error call it
   /// again.
   kj::Promise<Status> cancel();

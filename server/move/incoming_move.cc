@@ -137,13 +137,13 @@ Status IncomingMove::checkVersions(uint64_t move, const std::optional<VersionsCo
   return {ErrorCode::invalidArgument, "the published versions that were announced have not arrived"};
 }
 
-kj::Promise<Status> IncomingMove::settleVersions() {
+kj::Promise<Status> IncomingMove::installVersions() {
   if (!continuation_) return Status();
-  return versions_.settle(*std::exchange(continuation_, {}));
+  return versions_.install(*std::exchange(continuation_, {}));
 }
 
-kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers,
-                                                   std::optional<VersionsContinuation> versions) {
+kj::Promise<Result<uint64_t>> IncomingMove::install(uint64_t move, MovedTrainers trainers,
+                                                    std::optional<VersionsContinuation> versions) {
   using Outcome = Result<uint64_t>;
   if (Status under = serving_.incoming().checkReceiving(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
@@ -239,15 +239,15 @@ kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arr
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
     serving_.changeIncoming([](auto& state) { state.read(); });
-    return settleVersions().then([this, kept](Status settled) -> kj::Promise<Status> {
-      if (!settled.ok()) return settled;
+    return installVersions().then([this, kept](Status installed) -> kj::Promise<Status> {
+      if (!installed.ok()) return installed;
       return host_.installModel(std::move(*kept), trainers_->departed);
     });
   });
 }
 
 kj::Promise<Status> IncomingMove::commit(uint64_t move) {
-  if (serving_.incoming().outcome(move) == MoveOutcome::counts) return Status();
+  if (serving_.incoming().outcome(move) == MoveOutcome::committed) return Status();
   KJ_IF_MAYBE (running, committing_) {
     if (move == serving_.incoming().inPlace()) return running->addBranch();
   }

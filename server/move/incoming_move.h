@@ -62,7 +62,7 @@ class IncomingMove final {
   void onHeartbeat(uint64_t move);
   /// The addresses of the source's lead, if a committed move brought the model; else empty.
   std::vector<std::string> cameFrom() const;
-  /// Checks whether the model is compatible with this daemon; settle() requires it.
+  /// Checks whether the model is compatible with this daemon; install() requires it.
   Status check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole);
   /// Receives a chunk of one source's part, and the end of that part.
   Status image(uint64_t move, uint32_t part, const ImagePart& piece);
@@ -73,8 +73,8 @@ class IncomingMove final {
   kj::Promise<Status> versionDone(uint64_t move, uint64_t oldest);
   /// Builds this daemon's partition and, with durability, saves it. Resolves with its number of rows.
   /// `versions`: how those of versionDone() continue; nullopt: none move along.
-  kj::Promise<Result<uint64_t>> settle(uint64_t move, MovedTrainers trainers,
-                                       std::optional<VersionsContinuation> versions = {});
+  kj::Promise<Result<uint64_t>> install(uint64_t move, MovedTrainers trainers,
+                                        std::optional<VersionsContinuation> versions = {});
   /// Commits the move: trainers may join. No effect if it is committed already.
   kj::Promise<Status> commit(uint64_t move);
   /// The operator's command knows that the move will never be committed: discards it.
@@ -97,7 +97,7 @@ class IncomingMove final {
   void dropReceived(uint64_t move);
   Status checkVersions(uint64_t move, const std::optional<VersionsContinuation>& versions) const;
   /// The versions that arrived survive a restart from now on.
-  kj::Promise<Status> settleVersions();
+  kj::Promise<Status> installVersions();
   /// Removes from the folder what the move has written.
   kj::Promise<Status> clean();
   /// Asks the lead of the model in place for the outcome of its move.

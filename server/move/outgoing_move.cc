@@ -206,7 +206,7 @@ kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& 
 }
 
 kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
-  if (serving_.outgoing().outcome(move, false) == MoveOutcome::counts) return Status();
+  if (serving_.outgoing().outcome(move, false) == MoveOutcome::committed) return Status();
   if (Status still = checkStill(move); !still.ok()) return still;
   Status begun = serving_.changeOutgoing([move](auto& state) { return state.commit(move); });
   if (!begun.ok()) return begun;

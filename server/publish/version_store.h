@@ -44,9 +44,9 @@ struct VersionsContinuation {
 /// The published versions of a model: their files, who waits for the next one, and the leases of readers.
 ///
 /// A model that moves to another daemon takes its versions along. At the source they are frozen before the
-/// last ones are copied: none is made, removed or leased until they are thawed, or for good once the move
-/// counts. At the target they are hidden from readers until the move counts, and without the model in place
-/// they do not survive a restart.
+/// last ones are copied: none is made, removed or leased until they are thawed, or for good once the move is
+/// committed. At the target they are hidden from readers until then, and without the model in place they do
+/// not survive a restart.
 ///
 /// Thread-safe.
 class VersionStore {

@@ -321,7 +321,7 @@ kj::Promise<void> ArrivingService::install(InstallContext context) {
   return administration_
       .withMoves([move = move_, trainers = std::move(trainers), versions = std::move(versions)](
                      OutgoingMove&, IncomingMove& incoming) mutable {
-        return incoming.settle(move, std::move(trainers), std::move(versions));
+        return incoming.install(move, std::move(trainers), std::move(versions));
       })
       .then([context](const Result<uint64_t>& rows) mutable {
         if (!rows.ok()) return wire::writeError(rows.error(), context.getResults().initError());

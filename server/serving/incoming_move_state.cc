@@ -137,7 +137,7 @@ IncomingMoveState::Next IncomingMoveState::answered(uint64_t asked, MoveOutcome 
   if (asked == 0 || asked != placed_) return Next::done;
   // Another move is arriving meanwhile: its sender has asked the lead, too.
   if (receiving_ != 0 || work_ != Work::none) return Next::again;
-  if (outcome == MoveOutcome::counts) return mayCommit(asked).ok() ? Next::commit : Next::again;
+  if (outcome == MoveOutcome::committed) return mayCommit(asked).ok() ? Next::commit : Next::again;
   return outcome == MoveOutcome::stays ? Next::forget : Next::again;
 }
 
@@ -148,7 +148,7 @@ Status IncomingMoveState::checkReceiving(uint64_t move) const {
 
 MoveOutcome IncomingMoveState::outcome(uint64_t move) const {
   if (move == 0) return MoveOutcome::unknown;
-  if (move == committed_) return MoveOutcome::counts;
+  if (move == committed_) return MoveOutcome::committed;
   return move == receiving_ || move == placed_ ? MoveOutcome::underWay : MoveOutcome::unknown;
 }
 

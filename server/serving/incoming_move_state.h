@@ -9,8 +9,8 @@
 namespace psd {
 
 /// The target side of a move: a model is received, put in place, and committed. A model in place is kept
-/// until its source's lead, or the operator's command, says whether the move counts, or another move of that
-/// lead replaces it. Until then no trainer is admitted.
+/// until its source's lead, or the operator's command, says whether the move is committed, or another move of
+/// that lead replaces it. Until then no trainer is admitted.
 ///
 /// Pure: no threads, locks or clocks. Part of a ServingState, which owns it.
 class IncomingMoveState {

@@ -26,10 +26,10 @@ struct MoveLead {
 
 /// The outcome of a move, as reported by the source's lead.
 enum class MoveOutcome : uint8_t {
-  unknown,   ///< the process asked is not the one that sent the model
-  underWay,  ///< it may still be committed
-  stays,     ///< it was aborted for good
-  counts,    ///< the model has moved
+  unknown,    ///< the process asked is not the one that sent the model
+  underWay,   ///< it may still be committed
+  stays,      ///< it was aborted for good
+  committed,  ///< the model has moved
 };
 
 /// For messages: daemons separated by blanks, the addresses of one by commas.

@@ -78,7 +78,7 @@ OutgoingMoveState::Next OutgoingMoveState::answered(uint64_t asked, MoveOutcome 
     asked_ = {};
     return Next::done;
   }
-  if (outcome != MoveOutcome::counts) return Next::again;
+  if (outcome != MoveOutcome::committed) return Next::again;
   phase_ = Phase::committing;
   move_ = asked_;
   return Next::commit;
@@ -86,7 +86,7 @@ OutgoingMoveState::Next OutgoingMoveState::answered(uint64_t asked, MoveOutcome 
 
 MoveOutcome OutgoingMoveState::outcome(uint64_t move, bool here) const {
   if (move == 0) return MoveOutcome::unknown;
-  if (moved() && move_.move == move) return MoveOutcome::counts;
+  if (moved() && move_.move == move) return MoveOutcome::committed;
   if (!here) return MoveOutcome::unknown;
   return move_.move == move ? MoveOutcome::underWay : MoveOutcome::stays;
 }

@@ -49,7 +49,7 @@ class OutgoingMoveState {
   enum class Next : uint8_t {
     done,    ///< the answer settles it, or another move is asked for
     again,   ///< ask again later
-    commit,  ///< the move counts: commit() was called, write the record
+    commit,  ///< the move is committed: commit() was called, write the record
   };
   Next answered(uint64_t asked, MoveOutcome outcome);
 

@@ -351,7 +351,7 @@ void MovingWorld::forget() {
 
 Status MovingWorld::commitTarget(uint64_t move) {
   const IncomingMoveState& state = target_.serving->incoming();
-  if (state.outcome(move) == MoveOutcome::counts) return {};
+  if (state.outcome(move) == MoveOutcome::committed) return {};
   PSD_RETURN_IF_ERROR(state.mayCommit(move));
   if (state.unread()) {
     target_.model = target_.onDisk;

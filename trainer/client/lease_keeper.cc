@@ -137,7 +137,7 @@ void LeaseKeeper::run() {
     }
     lock.unlock();
     const Result<uint64_t> renewed = renew(first->granted, first->granted.lease.time);
-    const bool hasMoved = !linkOf(first->granted).leftFor().empty();  // until handOverPins() of its reader
+    const bool hasMoved = !linkOf(first->granted).movedTo().empty();  // until handOverPins() of its reader
     lock.lock();
     const auto found = kept_.find(first->granted.lease.id);
     if (found == kept_.end()) {  // forgotten meanwhile, and perhaps renewed after its release

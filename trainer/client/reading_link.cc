@@ -52,7 +52,7 @@ std::vector<std::string> ReadingLink::servers() {
   const ClientLock::Hold hold(lock_, ClientLock::Turn::any);
   if (lock_.isExclusive()) return servers_;  // another thread connects, and follows the model
   // Where that is refused the next call says so.
-  if (const DaemonAddresses moved = movedTo({}); !moved.empty()) static_cast<void>(follow(moved));
+  if (const DaemonAddresses moved = awaitMove({}); !moved.empty()) static_cast<void>(follow(moved));
   return servers_;
 }
 
@@ -65,7 +65,7 @@ void ReadingLink::setServers(const std::vector<std::string>& servers) {
   server_ = static_cast<size_t>(std::ranges::find(servers_, current) - servers_.begin());
 }
 
-DaemonAddresses ReadingLink::movedTo(milliseconds time) const {
+DaemonAddresses ReadingLink::awaitMove(milliseconds time) const {
   return notification_ ? notification_->within(time) : DaemonAddresses();
 }
 
@@ -73,7 +73,7 @@ Status ReadingLink::follow(const DaemonAddresses& to) {
   const std::string from = servers_[server_];
   const std::vector<std::string>& there = to.front();
   if (isPart_ || to.size() > 1 || there.empty()) {
-    leftFor_ = to;
+    movedTo_ = to;
     return {ErrorCode::invalidArgument,
             fmt::format("{}: the model has moved to {}: read its versions there", from,
                         joined(to, " ", [](const auto& addresses) { return joined(addresses, ","); }))};
@@ -87,9 +87,9 @@ Status ReadingLink::follow(const DaemonAddresses& to) {
   return {};
 }
 
-DaemonAddresses ReadingLink::leftFor() const {
+DaemonAddresses ReadingLink::movedTo() const {
   const ClientLock::Hold hold(lock_, ClientLock::Turn::any);
-  return leftFor_;
+  return movedTo_;
 }
 
 DaemonIdentity ReadingLink::identity() const {
@@ -138,7 +138,7 @@ Status ReadingLink::reconnect(uint64_t broken, const Error& cause, Clock::time_p
   const Clock::time_point start = Clock::now();
   const bool ends = cause.code == ErrorCode::shuttingDown;
   const DaemonAddresses moved =
-      movedTo(ends ? std::min(kMoveAnswer, remainingUntil(deadline)) : milliseconds(0));
+      awaitMove(ends ? std::min(kMoveAnswer, remainingUntil(deadline)) : milliseconds(0));
   tell(ClientEvent::What::broke, cause.message + "; reconnecting");
   link_->fail({ErrorCode::unavailable, cause.message});
   if (!moved.empty()) {

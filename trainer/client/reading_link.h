@@ -82,7 +82,7 @@ class ReadingLink {
   /// Its index in servers().
   size_t place() const;
   /// Where the model has moved to, which the link does not follow: its calls fail. Empty: it has not.
-  DaemonAddresses leftFor() const;
+  DaemonAddresses movedTo() const;
   /// Whether no daemon has answered for ClientOptions::retryTimeout.
   bool isGone() const;
   /// Ends the waits of all calls, which fail (interrupted), and those of later ones.
@@ -141,7 +141,7 @@ class ReadingLink {
   /// The model has moved there from the current server.
   Status follow(const DaemonAddresses& to);
   /// Where the model has moved to, as the daemon of the connection has said within `time`; empty: nowhere.
-  DaemonAddresses movedTo(std::chrono::milliseconds time) const;
+  DaemonAddresses awaitMove(std::chrono::milliseconds time) const;
   Status connectTo(std::string server, std::chrono::milliseconds timeout);
   void tell(ClientEvent::What what, const std::string& line);
 
@@ -156,7 +156,7 @@ class ReadingLink {
   std::shared_ptr<const MoveNotification> notification_;  // of the connection; null: there was none yet
   uint64_t connection_ = 0;                               // number of the connection; 0: there was none yet
   DaemonIdentity identity_;                               // of the daemon at its other end
-  DaemonAddresses leftFor_;
+  DaemonAddresses movedTo_;
   std::optional<Clock::time_point> lostSince_;  // the first fault since the last answer
 };
 

@@ -42,7 +42,7 @@ class RemoteVersionReader final : public MovableVersionReader {
   Status unpin(uint64_t lease) override;
   void interrupt() override { link_->interrupt(); }
   std::string server() const override { return link_->server(); }
-  DaemonAddresses movedTo() override { return link_->leftFor(); }
+  DaemonAddresses movedTo() override { return link_->movedTo(); }
   SeenVersion seen() override;
   void continueFrom(const SeenVersion& seen) override;
   std::vector<HandedLease> handOverPins() override;

@@ -471,7 +471,7 @@ Result<std::shared_ptr<MovableVersionReader>> connectToVersions(const ClientOpti
   for (int moves = 0;; moves++) {
     PSD_ASSIGN_OR_RETURN(auto link, ReadingLink::make(own));
     const Status connected = link->connect();
-    if (const DaemonAddresses to = link->leftFor();
+    if (const DaemonAddresses to = link->movedTo();
         !connected.ok() && !to.empty() && moves < kMovesWhileConnecting) {
       own.servers = to.front();
       PSD_RETURN_IF_ERROR(checkToken(own, link->server()));

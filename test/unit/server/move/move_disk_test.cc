@@ -24,16 +24,16 @@ bool isClean(const MemoryEnv& disk) {
 
 const std::vector<float> kTrained{3, 3};
 
-TEST_CASE("a moved model is durable before the move counts, and no trainer is admitted until then") {
+TEST_CASE("a moved model is durable before the move is committed, and no trainer is admitted until then") {
   for (const std::string durability : {"none", "checkpoint", "log"}) {
     World world(durability);
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     CHECK_FALSE(world.after->serving().admits());
     CHECK_FALSE(world.before->announcedAddresses());
     PSD_REQUIRE_OK(world.commit());
     CHECK(world.before->announcedAddresses() == kThere);
-    CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::counts);
+    CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::committed);
     PSD_REQUIRE_OK(world.commitAtTarget());
     CHECK(world.after->serving().admits());
     CHECK(counts(*world.after->model().store) == kTrained);
@@ -53,7 +53,7 @@ TEST_CASE("a machine that fails while a model arrives has all of it or nothing")
       World world(durability);
       PSD_REQUIRE_OK(world.transferParts());
       const size_t from = world.newDisk.operations().size();
-      PSD_REQUIRE_OK(world.settle());
+      PSD_REQUIRE_OK(world.install());
       PSD_REQUIRE_OK(world.commit());
       PSD_REQUIRE_OK(world.commitAtTarget());
       operations = world.newDisk.operations().size() - from;
@@ -65,7 +65,7 @@ TEST_CASE("a machine that fails while a model arrives has all of it or nothing")
       World world(durability);
       PSD_REQUIRE_OK(world.transferParts());
       world.newDisk.crashAt(world.newDisk.operations().size() + at, 8);
-      bool counts = world.settle().ok();
+      bool counts = world.install().ok();
       if (counts) {
         PSD_REQUIRE_OK(world.commit());
         static_cast<void>(world.commitAtTarget());
@@ -91,16 +91,16 @@ TEST_CASE("a target whose disk cannot be written keeps nothing, and takes the mo
       World world(durability);
       PSD_REQUIRE_OK(world.transferParts());
       world.newDisk.fail({operation}, "no space left");
-      const Status settled = world.settle();
-      CHECK_FALSE(settled.ok());
-      CHECK(settled.message().find("no space left") != std::string::npos);
+      const Status installed = world.install();
+      CHECK_FALSE(installed.ok());
+      CHECK(installed.message().find("no space left") != std::string::npos);
       world.giveUp();
       CHECK(world.before->announcedAddresses() == DaemonAddresses());
       CHECK(world.before->opened() == 1);
       CHECK_FALSE(world.after->hasModel());
       world.newDisk.heal();
       PSD_REQUIRE_OK(world.transferParts());
-      PSD_REQUIRE_OK(world.settle());
+      PSD_REQUIRE_OK(world.install());
       PSD_REQUIRE_OK(world.commit());
       PSD_REQUIRE_OK(world.commitAtTarget());
       CHECK(counts(*world.after->model().store) == kTrained);
@@ -112,7 +112,7 @@ TEST_CASE("a mark that cannot be removed blocks admission until it can") {
   for (const std::string operation : {"remove", "syncFolder"}) {
     World world("checkpoint");
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     PSD_REQUIRE_OK(world.commit());
     world.newDisk.fail({operation}, "read only");
     CHECK_FALSE(world.commitAtTarget().ok());
@@ -129,7 +129,7 @@ TEST_CASE("a lead whose machine fails during its decision has the model or not, 
   {
     World world("none");
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     const size_t from = world.oldDisk.operations().size();
     PSD_REQUIRE_OK(world.commit());
     operations = world.oldDisk.operations().size() - from;
@@ -140,7 +140,7 @@ TEST_CASE("a lead whose machine fails during its decision has the model or not, 
       CAPTURE(static_cast<int>(survival), at);
       World world("none");
       PSD_REQUIRE_OK(world.transferParts());
-      PSD_REQUIRE_OK(world.settle());
+      PSD_REQUIRE_OK(world.install());
       world.oldDisk.crashAt(world.oldDisk.operations().size() + at, 8);
       const bool known = world.commit().ok();
       CHECK(known == (at == operations));
@@ -150,7 +150,7 @@ TEST_CASE("a lead whose machine fails during its decision has the model or not, 
       PSD_REQUIRE_OK(world.before->started);
       if (known) CHECK(world.before->serving().outgoing().moved());
       if (world.before->serving().outgoing().moved()) {
-        CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::counts);
+        CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::committed);
         CHECK_FALSE(world.before->hasModel());
       } else {
         CHECK(world.before->serving().outcome(kMove, false) == MoveOutcome::unknown);
@@ -165,7 +165,7 @@ TEST_CASE("a lead whose disk fails keeps the model, or ends if the outcome is un
     CAPTURE(operation);
     World world("none");
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     world.oldDisk.fail({operation}, "no space left");
     const Status committed = world.commit();
     REQUIRE_FALSE(committed.ok());
@@ -188,7 +188,7 @@ TEST_CASE("a daemon whose model moved away says how it can serve again, and name
   for (const std::string durability : {"none", "log"}) {
     World world("none", durability);
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     PSD_REQUIRE_OK(world.commit());
     const std::string said = world.before->outgoing().refusal()->message;
     CHECK(said.find("to serve a model here again, start it ") != std::string::npos);
@@ -200,7 +200,7 @@ TEST_CASE("a target whose lead says that the move does not count is free again")
   for (const std::string durability : {"none", "checkpoint", "log"}) {
     World world(durability);
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     world.giveUp();
     CHECK_FALSE(world.after->serving().admits());
     world.after->leadSays = MoveOutcome::stays;
@@ -217,11 +217,11 @@ TEST_CASE("a restarted target asks the lead, too") {
   for (const bool counts : {false, true}) {
     World world("checkpoint");
     PSD_REQUIRE_OK(world.transferParts());
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     world.startNew();
     CHECK(world.after->serving().incoming().unread());
     CHECK_FALSE(world.after->hasModel());
-    world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
+    world.after->leadSays = counts ? MoveOutcome::committed : MoveOutcome::stays;
     world.after->queryOutcome();
     CHECK(world.after->hasModel() == counts);
     if (counts) {
@@ -236,7 +236,7 @@ TEST_CASE("a restarted target asks the lead, too") {
 TEST_CASE("what the command knows not to count is discarded immediately, unless the disk fails") {
   World world("checkpoint");
   PSD_REQUIRE_OK(world.transferParts());
-  PSD_REQUIRE_OK(world.settle());
+  PSD_REQUIRE_OK(world.install());
   world.before->outgoing().abandon(kMove, "a test");
   world.newDisk.fail({"remove"}, "read only");
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
@@ -251,7 +251,7 @@ TEST_CASE("what the command knows not to count is discarded immediately, unless 
 TEST_CASE("a model that may count yields only to a move of its own lead") {
   World world("checkpoint");
   PSD_REQUIRE_OK(world.transferParts());
-  PSD_REQUIRE_OK(world.settle());
+  PSD_REQUIRE_OK(world.install());
   IncomingMove& incoming = world.after->incoming();
   PSD_REQUIRE_OK(incoming.begin(kMove + 1, 1));
   MoveTerms others = world.quiet.terms;
@@ -259,7 +259,7 @@ TEST_CASE("a model that may count yields only to a move of its own lead") {
   const Status refused = incoming.check(kMove + 1, others, kSmallModel);
   CHECK(refused.error().code == ErrorCode::notReady);
   CHECK(refused.message().find("whose lead is tcp://old:1") != std::string::npos);
-  CHECK_FALSE(world.loop.wait(incoming.settle(kMove + 1, world.quiet.trainers)).ok());
+  CHECK_FALSE(world.loop.wait(incoming.install(kMove + 1, world.quiet.trainers)).ok());
   others.lead.addresses = {"tcp://old:1"};  // it was restarted
   PSD_REQUIRE_OK(incoming.check(kMove + 1, others, kSmallModel));
   // The first one counts after all.
@@ -274,7 +274,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
   World world("checkpoint");
   PSD_REQUIRE_OK(world.transferParts());
   world.newDisk.fail({"syncFolder", "remove"}, "read only");
-  CHECK_FALSE(world.settle().ok());
+  CHECK_FALSE(world.install().ok());
   CHECK_FALSE(world.after->serving().admits());
   CHECK_FALSE(world.commitAtTarget().ok());
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
@@ -293,7 +293,7 @@ TEST_CASE("a partition that could not be installed blocks admission until nothin
 TEST_CASE("a lead in another process than the one that gave the model decides nothing") {
   World world("none", "none");
   PSD_REQUIRE_OK(world.transferParts());
-  PSD_REQUIRE_OK(world.settle());
+  PSD_REQUIRE_OK(world.install());
   CHECK(world.before->serving().outcome(kMove, true) == MoveOutcome::underWay);
   CHECK(world.before->serving().outcome(kMove + 1, true) == MoveOutcome::stays);
   world.startOld();
@@ -369,7 +369,7 @@ TEST_CASE("a move without heartbeats of its command is abandoned at both ends") 
   World world("log");
   world.begun.beats = true;
   PSD_REQUIRE_OK(world.transferParts());
-  if (settled) PSD_REQUIRE_OK(world.settle());
+  if (settled) PSD_REQUIRE_OK(world.install());
   const auto silent = [&](int looks) {
     for (int i = 0; i < looks; i++) {
       world.before->pass(2 * kj::SECONDS);
@@ -396,7 +396,7 @@ TEST_CASE("a silent move still counts where the decision was already made") {
   World world("log");
   world.begun.beats = true;
   PSD_REQUIRE_OK(world.transferParts());
-  PSD_REQUIRE_OK(world.settle());
+  PSD_REQUIRE_OK(world.install());
   CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::underWay);
   PSD_REQUIRE_OK(world.commit());
   PSD_REQUIRE_OK(world.commitAtTarget());
@@ -407,7 +407,7 @@ TEST_CASE("a silent move still counts where the decision was already made") {
   CHECK(world.before->announcedAddresses() == kThere);
   CHECK(world.after->hasModel());
   CHECK(world.after->serving().admits());
-  CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::counts);
+  CHECK(world.after->serving().outcome(kMove, false) == MoveOutcome::committed);
   CHECK(world.after->incoming().cameFrom() == std::vector<std::string>{"tcp://old:1"});
 }
 
@@ -426,7 +426,7 @@ TEST_CASE("of two concurrent moves of a model the second is rejected at both end
   };
   PSD_REQUIRE_OK(world.transferParts());
   refused();
-  PSD_REQUIRE_OK(world.settle());
+  PSD_REQUIRE_OK(world.install());
   CHECK(world.before->outgoing().terms().error().code == ErrorCode::notReady);
   PSD_REQUIRE_OK(world.commit());
   PSD_REQUIRE_OK(world.commitAtTarget());

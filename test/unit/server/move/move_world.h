@@ -167,7 +167,7 @@ struct World {
     newDisk.restart(survival);
     startNew();
     PSD_REQUIRE_OK(after->started);
-    after->leadSays = committed ? MoveOutcome::counts : MoveOutcome::stays;
+    after->leadSays = committed ? MoveOutcome::committed : MoveOutcome::stays;
     after->queryOutcome();
     REQUIRE(after->hasModel() == committed);
   }
@@ -220,8 +220,8 @@ struct World {
       last = version->number;
     }
   }
-  Status settle() {
-    return loop.wait(after->incoming().settle(kMove, quiet.trainers, quiet.versions)).status();
+  Status install() {
+    return loop.wait(after->incoming().install(kMove, quiet.trainers, quiet.versions)).status();
   }
   Status commit() { return loop.wait(before->outgoing().commit(kMove)); }
   void giveUp() {

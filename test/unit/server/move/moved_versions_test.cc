@@ -47,20 +47,20 @@ struct Publishing : World {
   }
   void move() {
     PSD_REQUIRE_OK(transferParts());
-    PSD_REQUIRE_OK(settle());
+    PSD_REQUIRE_OK(install());
     PSD_REQUIRE_OK(commit());
     PSD_REQUIRE_OK(commitAtTarget());
   }
 };
 
-TEST_CASE("published versions move with the model, and readers see them once the move counts") {
+TEST_CASE("published versions move with the model, and readers see them once the move is committed") {
   for (const std::string durability : {"checkpoint", "log"}) {
     CAPTURE(durability);
     Publishing world(durability);
     PSD_REQUIRE_OK(world.transferParts());
     // A version that is asked for while the model moves is not made.
     auto late = world.before->host().publisher()->publish();
-    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.install());
     CHECK(world.target().hidden());
     CHECK_FALSE(world.publishAt(*world.after).ok());
     PSD_REQUIRE_OK(world.commit());
@@ -97,7 +97,7 @@ TEST_CASE("a daemon whose move was aborted publishes on, and the target has noth
     Publishing world("log");
     PSD_REQUIRE_OK(world.transferParts());
     auto waits = world.before->host().publisher()->publish();
-    if (settled) PSD_REQUIRE_OK(world.settle());
+    if (settled) PSD_REQUIRE_OK(world.install());
     world.after->leadSays = MoveOutcome::stays;
     world.giveUp();
     if (settled) world.after->queryOutcome();
@@ -154,7 +154,7 @@ TEST_CASE("a machine that fails while versions arrive has all of them with the m
     Publishing world("log");
     world.newDisk.crashAt(world.newDisk.operations().size() + at, 8);
     const Status given = world.transferParts();
-    const bool counts = given.ok() && world.settle().ok();
+    const bool counts = given.ok() && world.install().ok();
     if (counts) {
       PSD_REQUIRE_OK(world.commit());
       static_cast<void>(world.commitAtTarget());

@@ -139,7 +139,7 @@ TEST_CASE("Version store: moved versions keep number, history and bytes, and the
   }
 }
 
-TEST_CASE("Version store: moved versions are announced once the move counts") {
+TEST_CASE("Version store: moved versions are announced once the move is committed") {
   Two stores;
   kj::EventLoop loop;
   kj::WaitScope scope(loop);

@@ -73,7 +73,7 @@ TEST_CASE("ServingState: while a model is about to move, known trainers return u
     CHECK(text(state.rejection(Peer::reader)) ==
           "the model has moved to tcp://new:1,unix:///new tcp://next:1");
     CHECK(state.view().moved() == kThere);
-    CHECK(state.outcome(kMove, false) == MoveOutcome::counts);
+    CHECK(state.outcome(kMove, false) == MoveOutcome::committed);
   }
   SECTION("it is unknown whether it is recorded") {
     away(state, [](auto& move) { PSD_REQUIRE_OK(move.commit(kMove)); });
@@ -103,11 +103,11 @@ TEST_CASE("ServingState: a source that another one leads asks whether a move tha
     CHECK(state.outgoing().asks() == 0);
   }
   SECTION("it does, but the record cannot be written yet") {
-    CHECK(answered(MoveOutcome::counts) == Next::commit);
+    CHECK(answered(MoveOutcome::committed) == Next::commit);
     CHECK(state.undecided());
     away(state, [](auto& move) { move.written(OutgoingMoveState::Written::no); });
     CHECK(state.admits(Peer::trainer));
-    CHECK(answered(MoveOutcome::counts) == Next::commit);
+    CHECK(answered(MoveOutcome::committed) == Next::commit);
   }
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("ServingState: a model that arrives is served once its move is committ
       return {};
     });
     CHECK(state.admits(Peer::trainer));
-    CHECK(state.outcome(kMove, false) == MoveOutcome::counts);
+    CHECK(state.outcome(kMove, false) == MoveOutcome::committed);
   }
   SECTION("it does not") {
     CHECK(state.incoming().answered(kMove, MoveOutcome::stays) == IncomingMoveState::Next::forget);
