@@ -42,7 +42,7 @@ Result<MoveOutcome> askAt(const std::string& text, const MoveLead& lead, uint64_
                                 return static_cast<uint16_t>(answer.getOutcome());
                               }))
                               .wait(io.waitScope);
-    if (told > static_cast<uint16_t>(MoveOutcome::counts)) return MoveOutcome::unknown;
+    if (told > static_cast<uint16_t>(MoveOutcome::committed)) return MoveOutcome::unknown;
     return static_cast<MoveOutcome>(told);
   } catch (const kj::Exception& exception) {
     return Error{ErrorCode::unavailable,
@@ -58,7 +58,7 @@ Result<MoveOutcome> askMoveOutcome(const MoveLead& lead, uint64_t move, const Tl
   Result<MoveOutcome> last = Error{ErrorCode::unavailable, "the lead has no address"};
   for (const std::string& address : lead.addresses) {
     const auto told = askAt(address, lead, move, tls, deadline);
-    if (told.ok() && (*told == MoveOutcome::counts || *told == MoveOutcome::stays)) return told;
+    if (told.ok() && (*told == MoveOutcome::committed || *told == MoveOutcome::stays)) return told;
     // Daemons other than the lead know less.
     if (!last.ok() || (told.ok() && *told == MoveOutcome::underWay)) last = told;
     if (Clock::now() >= deadline) break;

@@ -103,6 +103,18 @@ Status writeVersionFile(Env& env, const std::string& folder, uint64_t number,
   return written;
 }
 
+Status copyVersionFile(const ReadableFile& file, Env& to, const std::string& path) {
+  constexpr uint64_t kPieceBytes = 1u << 20;
+  PSD_ASSIGN_OR_RETURN(const auto out, to.create(path));
+  std::vector<std::byte> piece;
+  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min(kPieceBytes, file.size() - at));
+    PSD_RETURN_IF_ERROR(file.read(at, piece));
+    PSD_RETURN_IF_ERROR(out->append(piece));
+  }
+  return out->close();
+}
+
 Result<VersionHeader> verifyVersionFile(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> file, env.open(path));
   return verifyVersionFile(*file, path);

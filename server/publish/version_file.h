@@ -40,6 +40,9 @@ Result<uint64_t> writeVersion(Env& env, const std::string& folder, const Version
 Status writeVersionFile(Env& env, const std::string& folder, uint64_t number,
                         std::span<const std::byte> file);
 
+/// Copies a file as it is.
+Status copyVersionFile(const ReadableFile& file, Env& to, const std::string& path);
+
 /// Reads and verifies a version's file of any name, whatever its number, piece by piece. Errors name the
 /// file.
 Result<VersionHeader> verifyVersionFile(Env& env, const std::string& path);

@@ -21,7 +21,6 @@ using System = std::chrono::system_clock;
 /// The index rounds the ends of leases up to this, so that readers' renewals rarely write it.
 constexpr std::chrono::seconds kLeaseGrain{60};
 constexpr std::chrono::seconds kTolerance{1};  // of the two clocks
-constexpr uint64_t kCopyBytes = 1u << 20;
 
 /// A version of another history until the versions before it are removed.
 constexpr const char* kArrivingName = "version-arriving.safetensors";
@@ -532,16 +531,7 @@ Status VersionStore::copyTo(Env& to, const std::string& name) const {
   if (auto index = env_->open(folder_ + "/" + kVersionIndexName); index.ok()) {
     files.emplace_back(kVersionIndexName, *std::move(index));
   }
-  std::vector<std::byte> piece;
-  for (const auto& [each, file] : files) {
-    PSD_ASSIGN_OR_RETURN(const auto out, to.create(name + "/" + each));
-    for (uint64_t at = 0; at < file->size(); at += piece.size()) {
-      piece.resize(std::min<uint64_t>(kCopyBytes, file->size() - at));
-      PSD_RETURN_IF_ERROR(file->read(at, piece));
-      PSD_RETURN_IF_ERROR(out->append(piece));
-    }
-    PSD_RETURN_IF_ERROR(out->close());
-  }
+  for (const auto& [each, file] : files) PSD_RETURN_IF_ERROR(copyVersionFile(*file, to, name + "/" + each));
   return {};
 }
 

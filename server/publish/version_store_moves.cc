@@ -16,19 +16,6 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr uint64_t kGivenBytes = 1u << 20;
-
-Status copyFile(const ReadableFile& file, Env& to, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const auto out, to.create(path));
-  std::vector<std::byte> piece;
-  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
-    piece.resize(std::min(kGivenBytes, file.size() - at));
-    PSD_RETURN_IF_ERROR(file.read(at, piece));
-    PSD_RETURN_IF_ERROR(out->append(piece));
-  }
-  return out->close();
-}
-
 }  // namespace
 
 Status VersionStore::mayChange() const {
@@ -99,7 +86,7 @@ Result<VersionStore::Given> VersionStore::giveTo(Env& to, uint64_t after) {
     const std::string path = versionPath(folder_, given.number);
     const Status whole = file.ok() ? verifyVersionFile(**file, path).status() : file.status();
     if (whole.ok()) {
-      PSD_RETURN_IF_ERROR(copyFile(**file, to, given.path));
+      PSD_RETURN_IF_ERROR(copyVersionFile(**file, to, given.path));
       const std::lock_guard hold(mutex_);
       unreadable_.erase(given.number);  // an earlier move may have been short of descriptors
       return given;
