@@ -25,7 +25,7 @@ MoveWatch::MoveWatch(const Address& address, std::chrono::milliseconds timeout,
   try {
     thread_ = std::thread([this, address, timeout, credentials] { run(address, timeout, credentials); });
   } catch (const std::system_error&) {
-    ended_ = true;
+    notification_.end();
   }
 }
 
@@ -43,14 +43,14 @@ void MoveWatch::run(const Address& address, std::chrono::milliseconds timeout,
     const auto moved = movedAway(address, login);
     if (!moved.ok()) return Result<bool>(moved.error());
     if (*moved) {
-      note(**moved);
+      notification_.set(**moved);
       return Result<bool>(true);
     }
     auto reading = login.getReading();
     auto answer = reading.movedRequest().send().then(
         [this](capnp::Response<schema::Reading::MovedResults> answer) -> kj::Promise<Result<bool>> {
           const auto to = wire::readDaemonAddresses("the daemon", answer.getTo());
-          if (to.ok()) note(*to);
+          if (to.ok()) notification_.set(*to);
           return Result<bool>(true);
         },
         [](kj::Exception&& exception) -> kj::Promise<Result<bool>> {
@@ -64,28 +64,7 @@ void MoveWatch::run(const Address& address, std::chrono::milliseconds timeout,
   };
   // An error is that of the calls beside the watch.
   static_cast<void>(withLogin<bool>(address, credentials, timeout, "", talk, Patience::endless));
-  const std::lock_guard hold(mutex_);
-  ended_ = true;
-  changed_.notify_all();
-}
-
-void MoveWatch::note(const DaemonAddresses& to) {
-  const std::lock_guard hold(mutex_);
-  to_ = to;
-  changed_.notify_all();
-}
-
-DaemonAddresses MoveWatch::within(std::chrono::milliseconds time) {
-  std::unique_lock hold(mutex_);
-  const auto until = std::chrono::steady_clock::now() + time;
-  while (to_.empty() && !ended_ && changed_.wait_until(hold, until) != std::cv_status::timeout) {
-  }
-  return to_;
-}
-
-bool MoveWatch::hasEnded() const {
-  const std::lock_guard hold(mutex_);
-  return ended_;
+  notification_.end();
 }
 
 }  // namespace psd

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -10,6 +8,7 @@
 #include "common/os/address.h"
 #include "common/status/status.h"
 #include "common/types/daemon_addresses.h"
+#include "common/types/move_notification.h"
 #include "common/wire/stop_signal.h"
 #include "schema/psd.capnp.h"
 
@@ -29,19 +28,15 @@ class MoveWatch {
 
   /// Where the model has moved to; empty: nowhere. Waits for that until `time` is over or the watch has
   /// ended.
-  DaemonAddresses within(std::chrono::milliseconds time);
-  /// The connection has broken, or there was none.
-  bool hasEnded() const;
+  DaemonAddresses within(std::chrono::milliseconds time) const { return notification_.within(time); }
+  /// The model has moved, the connection has broken, or there was none.
+  bool hasEnded() const { return notification_.over(); }
 
  private:
   void run(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials);
-  void note(const DaemonAddresses& to);
 
   wire::StopSignal stop_;
-  mutable std::mutex mutex_;  // guards the members below
-  std::condition_variable changed_;
-  DaemonAddresses to_;
-  bool ended_ = false;
+  MoveNotification notification_;
   std::thread thread_;  // last: it uses the above
 };
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "common/types/move_notification.h"
 #include "trainer/client/api/client.h"
 #include "trainer/client/handshake.h"
 #include "trainer/client/liveness_watch.h"
 #include "trainer/client/movable_client.h"
-#include "trainer/client/move_notification.h"
 #include "trainer/client/pending_move.h"
 #include "trainer/client/report_queue.h"
 #include "trainer/client/transport/answer_budget.h"

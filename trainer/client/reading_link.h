@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "common/types/move_notification.h"
 #include "trainer/client/api/client.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/client_lock.h"
 #include "trainer/client/link.h"
-#include "trainer/client/move_notification.h"
 
 namespace psd {
 

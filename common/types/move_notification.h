@@ -9,7 +9,7 @@
 
 namespace psd {
 
-/// Where the model has moved to from an observed daemon: set by the connection's I/O thread, read by
+/// Where the model has moved to from an observed daemon: set by the thread of the connection, read by
 /// threads that make calls. Thread-safe.
 class MoveNotification final {
  public:
