@@ -193,8 +193,8 @@ class VersionPull {
     base_.info = info;
     base_.sums.clear();
     if (info.bytes < base_.bytes.capacity() / 2) {  // the memory of a larger model
-      base_.bytes = {};
-      patch_ = {};
+      std::exchange(base_.bytes, {});               // an assignment of {} would keep it
+      std::exchange(patch_, {});
     }
     base_.bytes.clear();
     at_ = 0;

@@ -46,10 +46,7 @@ Status ArrivingVersions::image(std::span<const std::byte> bytes, uint64_t most) 
   return {};
 }
 
-void ArrivingVersions::dropFile() {
-  held_ -= file_.capacity();
-  file_ = {};
-}
+void ArrivingVersions::dropFile() { held_ -= std::exchange(file_, {}).capacity(); }
 
 kj::Promise<Status> ArrivingVersions::imageDone(uint64_t oldest) {
   const auto file = std::make_shared<const std::vector<std::byte>>(std::exchange(file_, {}));

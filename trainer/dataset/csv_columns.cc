@@ -27,8 +27,8 @@ struct CsvColumn {
   ElementType type() const { return declared.value_or(isWhole ? ElementType::i64 : ElementType::f32); }
   void skip(const Error& why) {
     skipped = why.message;
-    whole = {};
-    real = {};
+    std::exchange(whole, {});  // an assignment of {} would keep the memory
+    std::exchange(real, {});
   }
 };
 

@@ -99,7 +99,7 @@ std::span<const float> DeviceMemory::beginInitialization(std::span<const float> 
 
 Status DeviceMemory::endInitialization() {
   const std::lock_guard lock(mutex_);
-  hostValues_ = {};
+  std::exchange(hostValues_, {});  // an assignment of {} would keep the memory
   return std::exchange(copyStatus_, Status());
 }
 
