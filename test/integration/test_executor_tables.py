@@ -237,7 +237,7 @@ class Death(TablesTest):
         remote = self.start_trainer("train", "--execute", self.unix_address("executor.sock"), *ratings, "--retry-timeout", 600)
         self.assert_fails(remote, "max_rows is ")
         self.assertNotIn("trying again", remote.err)
-        words = re.compile(r"step \d+ \(epoch 1\): embedding table: cannot add .*max_rows is \d+$", re.M)
+        words = re.compile(r"step \d+ \(epoch 1\): embedding table: cannot add .*max_rows is \d+; raise .*$", re.M)
         self.assertRegex(own.err, words)
         self.assertRegex(remote.err, words)
 

@@ -106,13 +106,14 @@ class SparseFiles : public Dataset {
     std::erase_if(loaded.samples, [&](std::string_view) { return !isChosen(part_, example++); });
     loaded.block = block;
     loaded.usedAt = now_;
-    loaded_.splice(loaded_.begin(), spare_, spare_.begin());
+    loaded_.splice(loaded_.end(), spare_, spare_.begin());
     return inMemory_[block] = &loaded;
   }
 
   /// Keeps the memory of some dropped blocks for others. A batch may have examples of many more.
   void dropOldest() const {
     while (loaded_.size() > kLoadedMax) {
+      // Of blocks that this batch has used, those loaded last are of the group that begins.
       const auto oldest = std::ranges::min_element(loaded_, {}, &Loaded::usedAt);
       inMemory_[oldest->block] = nullptr;
       spare_.splice(spare_.end(), loaded_, oldest);
@@ -129,7 +130,7 @@ class SparseFiles : public Dataset {
   std::vector<uint32_t> begins_;          ///< the first sample of each
   uint64_t samples_ = 0;
   mutable std::mutex mutex_;
-  mutable std::list<Loaded> loaded_;
+  mutable std::list<Loaded> loaded_;       ///< in the order of loading
   mutable std::list<Loaded> spare_;        ///< whose memory is used again
   mutable std::vector<Loaded*> inMemory_;  ///< by block; null: not in memory
   mutable uint64_t now_ = 0;               ///< number of the batch
@@ -169,6 +170,7 @@ Status addMatches(const std::string& pattern, std::vector<std::string>& paths) {
 Result<std::vector<std::string>> filesOf(const std::string& text) {
   std::vector<std::string> paths;
   for (const std::string& each : splitAtCommas(text)) {
+    if (each.empty()) return Error{ErrorCode::io, text + ": a file's name is missing beside a comma"};
     std::error_code ignored;
     if (std::filesystem::is_directory(each, ignored)) {
       PSD_RETURN_IF_ERROR(addFolder(each, paths));

@@ -31,9 +31,11 @@ Status checkFit(const Model& model, const Dataset& dataset) {
 
 Status checkBatchSize(const Dataset& dataset, uint64_t samples) {
   if (samples <= dataset.batchSizeMax()) return {};
-  return {ErrorCode::invalidArgument,
-          fmt::format("--batch-size: at most {} samples of {}, whose features would not fit in a batch of {}",
-                      dataset.batchSizeMax(), dataset.describe(), samples)};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format("--batch-size: {} samples of {} could have too many features for a batch; expected at most "
+                  "{} samples",
+                  samples, dataset.describe(), dataset.batchSizeMax())};
 }
 
 }  // namespace psd

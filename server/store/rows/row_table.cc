@@ -107,8 +107,9 @@ Status RowTable::checkLimit(uint64_t rows) const {
   const uint64_t there = index_.entries(), most = std::min<uint64_t>(options_.limits.rowsMax, kNoRow);
   if (there > most || rows > most - there) {
     return {ErrorCode::overloaded,
-            fmt::format("embedding table: cannot add {} rows to the existing {}: max_rows is {}", rows, there,
-                        most)};
+            fmt::format("embedding table: cannot add {} rows to the {} of this row shard, whose share of "
+                        "max_rows is {}; raise tables[].max_rows, or set evict or admit",
+                        rows, there, most)};
   }
   return {};
 }

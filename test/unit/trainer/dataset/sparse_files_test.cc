@@ -73,6 +73,16 @@ std::string numberedLines(uint32_t count) {
   return text;
 }
 
+/// Bytes that this process has read from files.
+uint64_t readBytes() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  uint64_t bytes = 0;
+  io >> name >> bytes;
+  REQUIRE(name == "rchar:");
+  return bytes;
+}
+
 /// A line in the format of Criteo: the label and these 39 fields.
 std::string criteoLine(char label, const std::vector<std::string>& fields) {
   std::string line(1, label);
@@ -284,9 +294,9 @@ TEST_CASE("the features of a batch are limited") {
     const auto data = open(whole("libsvm", file));
     CHECK(data->batchSizeMax() == 2048);
     CHECK(checkBatchSize(*data, 2048).ok());
-    CHECK(checkBatchSize(*data, 2049).message() == "--batch-size: at most 2048 samples of 2 examples from " +
-                                                       file +
-                                                       ", whose features would not fit in a batch of 2049");
+    CHECK(checkBatchSize(*data, 2049).message() ==
+          "--batch-size: 2049 samples of 2 examples from " + file +
+              " could have too many features for a batch; expected at most 2048 samples");
   }
   writeFile(file, line + " 9:1\n");
   CHECK_THAT(problemOf(whole("libsvm", file)), Contains("a line has at most 65536 features"));
@@ -426,6 +436,28 @@ TEST_CASE("a file that changes after it was opened is reported") {
   CHECK_THAT(filled.message(), Contains(file + ": has changed since it was opened"));
   std::filesystem::remove(file);
   CHECK_THAT(data->fill(std::vector<uint32_t>{1}, batch).message(), Contains(file + ": No such file"));
+}
+
+TEST_CASE("a comma without a file beside it is refused") {
+  CHECK_THAT(problemOf("libsvm:a,"), Contains("a,: a file's name is missing beside a comma"));
+}
+
+TEST_CASE("an epoch in blocks reads each block once") {
+  const TempDir folder;
+  const std::string file = folder.file("a");
+  writeFile(file, numberedLines(3'000'000));  // some 25 blocks, in groups of eight
+  const auto data = open(whole("libsvm", file));
+  REQUIRE(data->blocks().size() > 20);
+  EpochSamples samples(1, *data, Rank{0}, 1);
+  Batch batch;
+  const uint64_t before = readBytes();
+  for (uint64_t begin = 0; begin < samples.partSize(); begin += 64) {
+    const uint64_t count = std::min<uint64_t>(64, samples.partSize() - begin);
+    PSD_REQUIRE_OK(data->fill(samples.take(0, begin, count), batch));
+  }
+  const uint64_t read = readBytes() - before;
+  CHECK(read >= std::filesystem::file_size(file));
+  CHECK(read < std::filesystem::file_size(file) + (1u << 20));
 }
 
 TEST_CASE("a file that grows while it is read is reported") {

@@ -180,7 +180,10 @@ TEST_CASE("a full table rejects new rows whole, and accepts existing ones") {
   CHECK(*table->insertMissing(ids, Version{1}) == 0);
   const auto refused = table->insertMissing(Ids{1, 2, 100}, Version{1});
   CHECK(refused.error().code == ErrorCode::overloaded);
-  CHECK(refused.message() == "embedding table: cannot add 1 rows to the existing 100: max_rows is 100");
+  CHECK(refused.message() ==
+        "embedding table: cannot add 1 rows to the 100 of this row shard, whose share of max_rows is 100; "
+        "raise "
+        "tables[].max_rows, or set evict or admit");
   CHECK(*table->erase(Ids{5, 6}) == 2);
   CHECK_FALSE(table->insertMissing(Ids{5, 200, 300}, Version{1}).ok());
   CHECK(table->size().rows == 98);
