@@ -34,7 +34,7 @@ class PythonNames(unittest.TestCase):
 
     def imported(self, module):
         """The last line that the import of a module prints."""
-        done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(self.site)!r}); import {module}"],
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(self.site)!r}); import {module}"],
                               capture_output=True, text=True, check=False, cwd=self.site, timeout=60)
         return done.stderr.splitlines()[-1] if done.returncode else "imported"
 
