@@ -54,11 +54,17 @@ load_env() {
   if [ -f "$ENV_FILE" ]; then . "$ENV_FILE"; fi
 }
 
+# processors: the number that this process may use. nproc alone would answer OMP_NUM_THREADS, which is often 1 where
+# LibTorch is used.
+processors() {
+  env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
+}
+
 # build_jobs: the number of processors, at most one for each 2 GB of free memory: a unit that includes LibTorch takes
 # that much.
 build_jobs() {
   local cores by_memory
-  cores=$(nproc)
+  cores=$(processors)
   by_memory=$(awk '/^MemAvailable:/ { print int($2 / 2000000) }' /proc/meminfo)
   [ "$by_memory" -ge 1 ] || by_memory=1
   echo $((cores < by_memory ? cores : by_memory))
