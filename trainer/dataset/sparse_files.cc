@@ -15,6 +15,7 @@
 #include "common/types/split_mix.h"
 #include "trainer/dataset/block_order.h"
 #include "trainer/dataset/line_files.h"
+#include "trainer/dataset/line_numbers.h"
 
 namespace psd {
 namespace {
@@ -43,6 +44,8 @@ class SparseFiles : public Dataset {
       blocks_.push_back(&block);
       begins_.push_back(static_cast<uint32_t>(samples_));
       samples_ += chosen;
+      blockBytesMax_ = std::max(blockBytesMax_, block.bytes);
+      blockExamplesMax_ = std::max(blockExamplesMax_, block.examples);
     }
     inMemory_.resize(blocks_.size());
     description_ = fmt::format("{} examples from {}", samples_, files);
@@ -98,7 +101,11 @@ class SparseFiles : public Dataset {
       found->usedAt = now_;
       return found;
     }
-    if (spare_.empty()) spare_.emplace_back();
+    if (spare_.empty()) {  // with memory for any block, since memory that grows would leave holes in the heap
+      spare_.emplace_back();
+      spare_.front().text.reserve(blockBytesMax_ + kLinePadding);
+      spare_.front().samples.reserve(blockExamplesMax_);
+    }
     Loaded& loaded = spare_.front();
     const LineBlock& from = *blocks_[block];
     PSD_RETURN_IF_ERROR(lines_->read(from, loaded.text, loaded.samples));
@@ -129,6 +136,7 @@ class SparseFiles : public Dataset {
   std::vector<const LineBlock*> blocks_;  ///< of lines_, those with samples
   std::vector<uint32_t> begins_;          ///< the first sample of each
   uint64_t samples_ = 0;
+  uint32_t blockBytesMax_ = 0, blockExamplesMax_ = 0;
   mutable std::mutex mutex_;
   mutable std::list<Loaded> loaded_;       ///< in the order of loading
   mutable std::list<Loaded> spare_;        ///< whose memory is used again
