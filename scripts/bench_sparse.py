@@ -19,8 +19,8 @@ def examples(value):
 class Sparse(Group):
     name = "sparse"
     title = "Sparse models"
-    text = f"""`psd-bench-sparse-files`: one thread, made-up files of 39 features per line, in bytes of text per second of processor time. *check*: every line is
-parsed, as at the start of a trainer. *batches*: an epoch in its random order becomes batches of 1,024 examples, hashes of categories
+    text = f"""`psd-bench-sparse-files`: one thread, made-up files of 39 features per line, in bytes of text per second of processor time. *check*: every line
+is parsed, as at the start of a trainer. *batches*: an epoch in its random order becomes batches of 1,024 examples, hashes of categories
 included. *lines*: the file is read and its line ends counted, as by `wc -l`. *scan*: the words of the same bytes in memory are summed.
 *zlib*: the compressed file is decompressed, and nothing else.
 
