@@ -19,7 +19,7 @@
 #include <zlib.h>
 
 #include "test/bench/bench_program.h"
-#include "test/bench/sparse_text.h"
+#include "test/bench/sparse_data.h"
 #include "test/support/cpu_time.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/epoch_samples.h"
@@ -62,16 +62,6 @@ void writeGzip(const std::string& path, const std::string& text) {
   gzFile file = gzopen(path.c_str(), "wb6");
   const bool written = file != nullptr && gzwrite(file, text.data(), static_cast<unsigned>(text.size())) > 0;
   if (gzclose(file) != Z_OK || !written) throw std::runtime_error(path + ": cannot be written");
-}
-
-void check(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
-}
-
-std::unique_ptr<Dataset> open(const std::string& format, const std::string& path) {
-  auto opened = openDataset(format + ":" + path + ":test=" + path, Split::train, {});
-  check(opened.status());
-  return std::move(*opened);
 }
 
 /// Fills batches with all samples, in the order of an epoch.
@@ -147,14 +137,14 @@ int run(int argc, char** argv) {
     const uint64_t size = text.size();
     add(format + "_scan", size, [&] { sink = sumWords(text); });
     add(format + "_lines", size, [&] { sink = countLines(plain.path()); });
-    add(format + "_check", size, [&] { open(format, plain.path()); });
-    const auto data = open(format, plain.path());
+    add(format + "_check", size, [&] { openExamples(format, plain.path()); });
+    const auto data = openExamples(format, plain.path());
     out[format + "_examples"] = data->sampleCount();
     uint64_t epoch = 0;
     add(format + "_fill", size, [&] { fillEpoch(*data, epoch++); });
     add(format + "_gz_zlib", size, [&] { inflateAll(compressed.path()); });
-    add(format + "_gz_check", size, [&] { open(format, compressed.path()); });
-    const auto unpacked = open(format, compressed.path());
+    add(format + "_gz_check", size, [&] { openExamples(format, compressed.path()); });
+    const auto unpacked = openExamples(format, compressed.path());
     add(format + "_gz_fill", size, [&] { fillEpoch(*unpacked, epoch++); });
   }
   std::printf("%s\n", out.dump().c_str());

@@ -16,7 +16,7 @@
 
 #include "common/types/row_hash.h"
 #include "test/bench/bench_program.h"
-#include "test/bench/sparse_text.h"
+#include "test/bench/sparse_data.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/epoch_samples.h"
 #include "trainer/task/sparse_columns.h"
@@ -99,10 +99,6 @@ class PlainFtrl {
   std::vector<Place> places_;  // of the example
 };
 
-void check(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
-}
-
 int run(int argc, char** argv) {
   uint64_t bytes = 128u << 20, batchSize = 1024;
   std::string path;
@@ -113,9 +109,8 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   writeText(path, criteoText(bytes));
-  const auto opened = openDataset("criteo:" + path + ":test=" + path, Split::train, {});
-  check(opened.status());
-  const Dataset& data = **opened;
+  const auto opened = openExamples("criteo", path);
+  const Dataset& data = *opened;
 
   PlainFtrl model;
   Batch batch;

@@ -14,6 +14,7 @@
 #include "common/types/model_layout.h"
 #include "test/support/arena_values.h"
 #include "test/support/catch.h"
+#include "test/support/holds_soon.h"
 #include "test/support/local_server.h"
 #include "test/support/memory_env.h"
 #include "test/support/temp_dir.h"
@@ -26,7 +27,6 @@ using testing::everyParameter;
 using testing::LocalServer;
 
 const ModelSpec kModel{"bridged", {{"a", DType::f32, {3000}}, {"b", DType::f32, {500}}}};
-constexpr auto kPatience = std::chrono::minutes(2);
 
 Json machineConfig(const std::string& policy) {
   return {{"policy", {{"type", policy}}},
@@ -152,13 +152,7 @@ class RunningBridge {
   std::thread thread_;
 };
 
-void until(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
+void until(const std::function<bool()>& condition) { REQUIRE(testing::holdsSoon(condition)); }
 
 /// A machine whose only trainer counts up, alone under a root.
 struct OneMachine {

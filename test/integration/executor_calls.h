@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
+#include "test/support/holds_soon.h"
 #include "trainer/executor/remote/executor_connection.h"
 
 namespace psd::testing {
@@ -30,11 +30,7 @@ inline std::unique_ptr<ExecutorConnection> joinedTo(const LocalExecutor& executo
 /// Waits for an asynchronous effect in an executor; fails after a minute.
 template <class Condition>
 void until(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  REQUIRE(holdsSoon(condition));
 }
 
 }  // namespace psd::testing

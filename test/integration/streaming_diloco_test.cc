@@ -11,6 +11,7 @@
 
 #include "test/integration/softmax_trainers.h"
 #include "test/support/difference.h"
+#include "test/support/holds_soon.h"
 #include "test/support/local_servers.h"
 #include "trainer/dataset/sharder.h"
 #include "trainer/exchange/fragment_exchange.h"
@@ -363,16 +364,9 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
     }
   });
   // Fragment 0 is pushed at the end of step 3, and its result is awaited at the end of step 5.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  const auto until = [&](const auto& met) {
-    while (!met() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return met();
-  };
-  const bool overlaps = until([&] { return taken == 4; });
+  const bool overlaps = testing::holdsSoon([&] { return taken == 4; });
   Json rounds;
-  const bool arrived = until([&] {
+  const bool arrived = testing::holdsSoon([&] {
     rounds = server.status()["rounds"];
     return rounds[0]["contributed"] == Json::array({0});
   });

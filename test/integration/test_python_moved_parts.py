@@ -171,32 +171,33 @@ class MovedParts(VersionsTest):
         """Whether the outcome of a move is final once its command has ended: a move that did not begin cannot be committed."""
         return not lead.runs() or "the model stays here" in lead.err or "is about to move" not in lead.err
 
-    def killed_during_a_move(self, whom):
-        old, new = self.parts(f"{whom}a", 2), self.parts(f"{whom}b", 3)
+    def killed_during_a_move(self, whom, counts):
+        name = f"{whom}{counts[0]}"
+        old, new = self.parts(f"{name}a", counts[0]), self.parts(f"{name}b", counts[1])
         self.training(old[0].address)
         reading = Reading(self, old[0].address)
         reading.until_more(2)
         move = self.move(old, new)
-        processes.until("the move has begun", lambda: "a move of the model to here" in new[1].err or not move.runs())
+        processes.until("the move has begun", lambda: "a move of the model to here" in new[-1].err or not move.runs())
         threading.Event().wait(self.chance.uniform(0, 0.8))
-        {"target": new[1], "command": move, "lead": old[0], "source": old[1]}[whom].kill()
+        {"target": new[-1], "command": move, "lead": old[0], "source": old[-1]}[whom].kill()
         move.wait()
         if whom != "lead":
             processes.until("the lead has decided", lambda: self.has_decided(old[0]))
-        moved = (self.folder / f"{whom}a0" / "moved.json").exists()
-        print(f"{whom} killed: {'the new daemons serve' if moved else 'the old ones continue'}")
+        moved = (self.folder / f"{name}a0" / "moved.json").exists()
+        print(f"{whom} of {counts} killed: {'the new daemons serve' if moved else 'the old ones continue'}")
         if whom == "target":
-            new[1] = self.part(f"{whom}b", 1, 3)
+            new[-1] = self.part(f"{name}b", counts[1] - 1, counts[1])
         if whom == "lead":
-            old[0] = self.part(f"{whom}a", 0, 2)
+            old[0] = self.part(f"{name}a", 0, counts[0])
         if whom == "source" and not moved:
-            old[1] = self.part(f"{whom}a", 1, 2)
+            old[-1] = self.part(f"{name}a", counts[0] - 1, counts[0])
         reading.until_more(3)
         if not moved:
             if whom != "lead":  # which does not know the move any more
                 for index, daemon in enumerate(new):
                     daemon.until_status("it is free", lambda status: status["state"] == "waiting for a model")
-                    processes.until("no version is left", lambda place=f"{whom}b{index}": not self.files(place))
+                    processes.until("no version is left", lambda place=f"{name}b{index}": not self.files(place))
             processes.until("the model moves", lambda: self.move(old, new).wait() == 0)  # once the trainer is back
             reading.until_more(3)
         self.check(reading)
@@ -204,9 +205,10 @@ class MovedParts(VersionsTest):
 
     def test_participants_that_die(self):
         self.chance = random.Random(int(os.environ.get("MOVED_VERSIONS_SEED", "1")))
-        for whom in ("target", "command", "lead", "source"):
-            with self.subTest(whom):
-                self.killed_during_a_move(whom)
+        for whom, counts in (("target", (2, 3)), ("command", (2, 3)), ("lead", (2, 3)), ("source", (2, 3)),
+                             ("target", (1, 1)), ("command", (1, 1)), ("lead", (1, 1))):
+            with self.subTest(whom, counts=counts):
+                self.killed_during_a_move(whom, counts)
 
     def test_what_cannot_move_is_refused_by_a_line(self):
         old = self.parts("a", 1)

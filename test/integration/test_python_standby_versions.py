@@ -4,7 +4,6 @@ sequence, with the same bytes, whichever daemon serves it."""
 import contextlib
 import hashlib
 import os
-import random
 import subprocess
 import threading
 import unittest
@@ -180,38 +179,6 @@ class MovedVersions(VersionsTest):
         self.psd("follow", "--server", again.address, "--into", self.folder / "model", "--once")
         self.assertTrue((self.folder / "model" / "model.safetensors").exists())
         self.check(reading)
-
-    def killed_during_a_move(self, whom):
-        old, new = self.one(f"{whom}a"), self.one(f"{whom}b")
-        self.training(old.address)
-        reading = Reading(self, old.address)
-        reading.until_more(2)
-        move = self.move(old, new)
-        processes.until("the move has begun", lambda: "a move of the model to here" in new.err or not move.runs())
-        threading.Event().wait(self.chance.uniform(0, 0.25))
-        {"new": new, "command": move, "old": old}[whom].kill()
-        move.wait()
-        moved = (self.folder / f"{whom}a" / "moved.json").exists()
-        if whom == "new":
-            new = self.one(f"{whom}b")
-        if whom == "old":
-            old = self.one(f"{whom}a")
-        print(f"{whom} killed: {'the new daemon serves' if moved else 'the old one continues'}")
-        reading.until_more(3)
-        if not moved and whom != "old":  # which does not know the move any more
-            new.until_status("it is free", lambda status: status["state"] == "waiting for a model")
-            processes.until("no version is left", lambda: not self.files(f"{whom}b"))
-        if not moved:
-            processes.until("the model moves", lambda: self.move(old, new).wait() == 0)  # once the trainer is back
-            reading.until_more(3)
-        self.check(reading)
-        reading.finish()
-
-    def test_participants_that_die(self):
-        self.chance = random.Random(int(os.environ.get("MOVED_VERSIONS_SEED", "1")))
-        for whom in ("new", "command", "old"):
-            with self.subTest(whom):
-                self.killed_during_a_move(whom)
 
     def test_what_cannot_move_is_refused_by_a_line(self):
         old = self.one("a")

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -216,16 +215,5 @@ class FakeVersions {
 
   std::thread thread_;  // last: it uses all members above
 };
-
-/// Waits until `condition()` holds, for up to a minute; whether it does.
-template <class Condition>
-bool holdsSoon(const Condition& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 }  // namespace psd::testing

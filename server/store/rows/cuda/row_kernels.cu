@@ -132,6 +132,19 @@ __device__ uint32_t turnsOf(const DeviceUpdate& update, uint64_t first) {
   return turns;
 }
 
+/// A row that kSquareLanes threads share, and its gradients from `begin` to `end`. Beyond the last row of the
+/// update `w` is null, and there are no gradients.
+struct SharedRow {
+  __device__ SharedRow(const DeviceUpdate& update, uint64_t row)
+      : number(static_cast<uint32_t>(row)),
+        begin(row < update.count ? beginOf(update, number) : 0),
+        end(row < update.count ? update.ends[number] : 0),
+        w(row < update.count ? update.rows[number] : nullptr) {}
+
+  const uint32_t number, begin, end;
+  float* const w;
+};
+
 /// Steps of whole rows: kSquareLanes threads share a row. All threads of a block perform the same number of
 /// turns, because they synchronize.
 template <class Step>
@@ -142,32 +155,28 @@ __global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
   const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
   for (uint64_t first = uint64_t{blockIdx.x} * kRowsPerBlock; first < update.count;
        first += uint64_t{gridDim.x} * kRowsPerBlock) {
-    const auto row = static_cast<uint32_t>(first + own);
-    const bool there = row < update.count;
-    const uint32_t begin = there ? beginOf(update, row) : 0;
-    const uint32_t end = there ? update.ends[row] : 0;
-    float* const w = there ? update.rows[row] : nullptr;
+    const SharedRow row(update, first + own);
     const uint32_t turns = turnsOf(update, first);
     for (uint32_t turn = 0; turn < turns; ++turn) {
-      const bool steps = begin + turn < end;
-      const float* const g = update.gradients + (uint64_t{begin} + turn) * dim;
-      const Step& step = stepOf<Step>(update, begin + turn);
+      const bool steps = row.begin + turn < row.end;
+      const float* const g = update.gradients + (uint64_t{row.begin} + turn) * dim;
+      const Step& step = stepOf<Step>(update, row.begin + turn);
       float sum = 0;
       for (uint32_t i = lane; steps && i < dim; i += kSquareLanes) {
-        const float value = step.gradient(w[i], g[i]);
+        const float value = step.gradient(row.w[i], g[i]);
         sum += value * value;
       }
       sums[threadIdx.x] = sum;
       __syncthreads();
       if (steps && lane == 0) {
         addSquareLanes(sums + threadIdx.x);
-        float state = *update.rowSlots[row];
+        float state = *update.rowSlots[row.number];
         factors[own] = step.factor(sums[threadIdx.x] / static_cast<float>(dim), state);
-        *update.rowSlots[row] = state;
+        *update.rowSlots[row.number] = state;
       }
       __syncthreads();
       for (uint32_t i = lane; steps && i < dim; i += kSquareLanes) {
-        w[i] -= factors[own] * step.gradient(w[i], g[i]);
+        row.w[i] -= factors[own] * step.gradient(row.w[i], g[i]);
       }
     }
   }
@@ -235,17 +244,13 @@ __global__ void stepDerivedRowsKernel(const DeviceUpdate update, const Step* ste
   const Step& step = *steps;
   for (uint64_t first = uint64_t{blockIdx.x} * kRowsPerBlock; first < update.count;
        first += uint64_t{gridDim.x} * kRowsPerBlock) {
-    const auto row = static_cast<uint32_t>(first + own);
-    const bool there = row < update.count;
-    const uint32_t begin = there ? beginOf(update, row) : 0;
-    const uint32_t end = there ? update.ends[row] : 0;
-    float* const w = there ? update.rows[row] : nullptr;
+    const SharedRow row(update, first + own);
     const uint32_t turns = turnsOf(update, first);
     for (uint32_t turn = 0; turn < turns; ++turn) {
-      const bool moves = begin + turn < end;
-      float* const z = moves ? w + dim : nullptr;
-      float* const n = moves ? w + 2 * dim : nullptr;
-      const float* const g = update.gradients + (uint64_t{begin} + turn) * dim;
+      const bool moves = row.begin + turn < row.end;
+      float* const z = moves ? row.w + dim : nullptr;
+      float* const n = moves ? row.w + 2 * dim : nullptr;
+      const float* const g = update.gradients + (uint64_t{row.begin} + turn) * dim;
       const float before = factorOf(step, dim, z, shared);
       for (uint32_t i = lane; moves && i < dim; i += kSquareLanes) {
         float nextZ = z[i], nextN = n[i];
@@ -254,9 +259,9 @@ __global__ void stepDerivedRowsKernel(const DeviceUpdate update, const Step* ste
         n[i] = nextN;
       }
       const float factor = factorOf(step, dim, z, shared);
-      for (uint32_t i = lane; moves && i < dim; i += kSquareLanes) w[i] = step.weight(z[i], n[i], factor);
+      for (uint32_t i = lane; moves && i < dim; i += kSquareLanes) row.w[i] = step.weight(z[i], n[i], factor);
     }
-    if constexpr (settles<Step>()) settleRow(step, dim, w, shared);
+    if constexpr (settles<Step>()) settleRow(step, dim, row.w, shared);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "common/safetensors/combined_version.h"
 #include "test/support/catch.h"
 #include "test/support/fake_versions.h"
+#include "test/support/holds_soon.h"
 #include "trainer/client/api/version_reader.h"
 
 namespace psd::client_version_readers_test {

@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/random.h"
 #include "trainer/dataset/zipf.h"
 
@@ -49,6 +52,17 @@ inline std::string libsvmText(uint64_t bytes) {
     text += '\n';
   }
   return text;
+}
+
+inline void check(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message());
+}
+
+/// The examples of a file, none held out.
+inline std::unique_ptr<Dataset> openExamples(const std::string& format, const std::string& path) {
+  auto opened = openDataset(format + ":" + path + ":test=" + path, Split::train, {});
+  check(opened.status());
+  return std::move(*opened);
 }
 
 inline void writeText(const std::string& path, const std::string& text) {
