@@ -88,6 +88,11 @@ class Programs:
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
         return self.run([self.python, script, "--psd", self.folder / "psd", "--package", self.package(), *options], 600)  # 16 readers of a slow link
 
+    def shared_flip(self, size):
+        """A run of test/bench/shared_flip.py."""
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "shared_flip.py"
+        return self.run([self.python, script, "--psd", self.folder / "psd", "--package", self.package(), "--size", size], PROGRAM_S)
+
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)

@@ -18,7 +18,8 @@ bits for each value. Rates are in bytes of the tensor, of both tensors for *comp
 buffers. *publish to visible*: a store of weights publishes 256 MiB of 16-bit values; seconds until a reader behind a link of that rate has the
 version, by a patch, *whole*, or by `test/bench/published.py`'s *xor*: XOR and zstd through a directory, whose writer keeps the version
 before. *16 readers*: seconds until all have a version of which 1 % changed, directly, or at the leaves of a binary tree of 7 replicas on
-their side of the link. *CPU of a push*: of a daemon that publishes bf16 every 20 pushes of 64 MiB, alone and with that tree."""
+their side of the link. *CPU of a push*: of a daemon that publishes bf16 every 20 pushes of 64 MiB, alone and with that tree. *flip*: a
+reader of shared memory changes to the next version of 256 MiB that `psd follow --shared` has written (`test/bench/shared_flip.py`)."""
     rates = ("read both", "read", "compare", "make", "sum", "verify", "apply", "merge")
     densities = (0.003, 0.01, 0.03, 0.08)
     links = {"200mbit": "0.2 Gbit/s", "1gbit": "1 Gbit/s", "10gbit": "10 Gbit/s"}
@@ -36,6 +37,7 @@ their side of the link. *CPU of a push*: of a daemon that publishes bf16 every 2
                     each[w] for each in self.report["sizes"] if each["density"] == d)
         for replicas in (0, self.replicas):
             work[f"push {replicas}"] = lambda n=replicas: self.push(n)
+        work["flip"] = lambda: self.programs.shared_flip(16 if self.quick else 256)["median_s"]
         missing = "root" if os.getuid() != 0 else next((program for program in ("ip", "tc") if not shutil.which(program)), None)
         if missing:
             self.unmeasured.append(f"versions behind a slow link: needs {missing}")
@@ -85,6 +87,7 @@ their side of the link. *CPU of a push*: of a daemon that publishes bf16 every 2
                 Row.at_least("apply, 1 % changed", medians["apply"], "read", medians["read"], None, gigabytes),
                 Row.at_least("verify, 1 % changed", medians["verify"], "apply", medians["apply"], None, gigabytes),
                 Row.at_least("merge two, 1 % changed in each", medians["merge"], "apply", medians["apply"], None, gigabytes),
+                Row.ceiling("flip", medians["flip"], 0.001, milliseconds),
                 *self.visible(medians), *self.tree(medians),
                 Row.at_most("CPU of a push, with a tree of replicas", medians[f"push {self.replicas}"], "none", medians["push 0"], 1.1, milliseconds)]
 
