@@ -129,8 +129,7 @@ int run(int argc, char** argv) {
     out[name + "_bytes_per_s"] = static_cast<double>(of) / processorSeconds(seconds, work);
   };
   const std::string prefix = folder + "/psd-bench-" + std::to_string(getpid()) + "-";
-  for (const auto& [format, text] : {std::pair{std::string("criteo"), criteoText(bytes)},
-                                     std::pair{std::string("libsvm"), libsvmText(bytes)}}) {
+  const auto measure = [&](const std::string& format, const std::string& text) {
     const File plain(prefix + format), compressed(prefix + format + ".gz");
     writeText(plain.path(), text);
     writeGzip(compressed.path(), text);
@@ -146,7 +145,9 @@ int run(int argc, char** argv) {
     add(format + "_gz_check", size, [&] { openExamples(format, compressed.path()); });
     const auto unpacked = openExamples(format, compressed.path());
     add(format + "_gz_fill", size, [&] { fillEpoch(*unpacked, epoch++); });
-  }
+  };
+  measure("criteo", criteoText(bytes));
+  measure("libsvm", libsvmText(bytes));
   std::printf("%s\n", out.dump().c_str());
   return 0;
 }
