@@ -1,6 +1,8 @@
 #include "trainer/python/python_versions.h"
 
 #include <string>
+#include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +12,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "trainer/python/client_arguments.h"
 #include "trainer/python/errors.h"
@@ -28,6 +32,50 @@ nb::object bytesOf(const FetchedVersion& version) {
                           [](void* file) noexcept { delete static_cast<File*>(file); });
   return nb::cast(
       nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(version.file.get(), {version.info.bytes}, owner));
+}
+
+/// Memory that is mapped from a file, and unmapped at the end. Unmapping takes tens of milliseconds for each
+/// GiB, so it happens on a thread of its own: a reader that changes to the next version does not wait for it.
+struct Mapping {
+  void* begin;
+  size_t bytes;
+
+  void end() const noexcept {
+    constexpr size_t kQuick = 1 << 20;
+    const auto unmap = [mapping = *this] { munmap(mapping.begin, mapping.bytes); };
+    if (bytes <= kQuick) return unmap();
+    try {
+      std::thread(unmap).detach();
+    } catch (const std::system_error&) {
+      unmap();
+    }
+  }
+};
+
+/// The bytes of a file from `offset` on, a multiple of the page size. What is written to them stays in this
+/// process. The file stays open, with its locks, as long as the array exists.
+nb::object mapFile(int fd, uint64_t offset, uint64_t bytes) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (bytes == 0 || offset > size || bytes > size - offset) {  // an access would be a SIGBUS
+    throw nb::value_error(
+        fmt::format("{} bytes from {} on are not in a file of {}", bytes, offset, size).c_str());
+  }
+  void* const begin = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+                           static_cast<off_t>(offset));
+  if (begin == MAP_FAILED) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  const nb::capsule owner(new Mapping{begin, bytes}, [](void* mapping) noexcept {
+    static_cast<Mapping*>(mapping)->end();
+    delete static_cast<Mapping*>(mapping);
+  });
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(begin, {bytes}, owner));
 }
 
 using TensorFields = std::tuple<std::string, std::string, std::vector<uint64_t>, uint64_t, uint64_t>;
@@ -82,6 +130,8 @@ void PythonVersionReader::unpin(uint64_t lease) {
 }
 
 void bindVersions(nb::module_& m) {
+  m.def("map_file", &mapFile, "fd"_a, "offset"_a, "bytes"_a,
+        nb::sig("def map_file(fd: int, offset: int, bytes: int) -> numpy.typing.NDArray[numpy.uint8]"));
   nb::class_<PublishedVersion>(m, "PublishedVersion", "A version of the model that a daemon has published.")
       .def(
           "__init__",

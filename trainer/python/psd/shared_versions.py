@@ -33,7 +33,6 @@ _HEADER_BYTES = 256
 _CAPACITY, _SLOT_AT, _GENERATION, _REPLACED, _SLOTS, _SLOT_WORDS = 2, 3, 8, 9, 16, 8
 _SLOT_LOCK = 1  # the byte of the file that a reader of slot 0 locks
 _LOCK = struct.Struct("hhqqi4x")
-_MAP_NORESERVE = 0x4000
 
 
 class _File:
@@ -112,8 +111,7 @@ class _Taken:
 
     def map(self) -> np.ndarray:
         """The slot's image. Writable, since PyTorch has no read-only tensors: what is written is this process's alone."""
-        mapped = mmap.mmap(self.fd, self.size, mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE, offset=self.at)
-        return np.frombuffer(mapped, np.uint8)
+        return _psd.map_file(self.fd, self.at, self.size)
 
     def close(self) -> None:
         os.close(self.fd)
