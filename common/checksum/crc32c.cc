@@ -42,8 +42,68 @@ uint32_t withTables(uint32_t crc, const unsigned char* p, size_t n) {
 }
 
 #if defined(__x86_64__)
+
+/// What appending a number of zero bytes does to a checksum, as a linear map on its bits: the image of each.
+using ZerosMap = std::array<uint32_t, 32>;
+
+constexpr uint32_t apply(const ZerosMap& map, uint32_t crc) {
+  uint32_t image = 0;
+  for (size_t bit = 0; crc != 0; bit++, crc >>= 1) image ^= crc & 1 ? map[bit] : 0;
+  return image;
+}
+
+/// Appends `bytes` zero bytes to a checksum: kZeros[k][b] is the effect of its byte k, if that is b. As in
+/// Mark Adler's crc32c.c. `bytes` is a power of two.
+template <size_t bytes>
+constexpr auto kZeros = [] {
+  ZerosMap map{};
+  for (size_t bit = 0; bit < 32; bit++) {
+    const uint32_t crc = uint32_t{1} << bit;
+    map[bit] = crc >> 8 ^ kTables[0][crc & 0xff];
+  }
+  for (size_t reached = 1; reached < bytes; reached *= 2) {
+    ZerosMap twice{};
+    for (size_t bit = 0; bit < 32; bit++) twice[bit] = apply(map, map[bit]);
+    map = twice;
+  }
+  std::array<std::array<uint32_t, 256>, 4> tables{};
+  for (size_t k = 0; k < 4; k++) {
+    for (uint32_t b = 0; b < 256; b++) tables[k][b] = apply(map, b << 8 * k);
+  }
+  return tables;
+}();
+
+template <size_t bytes>
+uint32_t appendZeros(uint32_t crc) {
+  const auto& tables = kZeros<bytes>;
+  return tables[0][crc & 0xff] ^ tables[1][crc >> 8 & 0xff] ^ tables[2][crc >> 16 & 0xff] ^
+         tables[3][crc >> 24];
+}
+
+/// The checksum of as many triples of `piece` bytes as there are, which `p` and `n` then leave. The three
+/// pieces are computed side by side: the instruction starts every cycle, and its result takes three.
+template <size_t piece>
+__attribute__((target("sse4.2"))) uint64_t inTriples(uint64_t crc, const unsigned char*& p, size_t& n) {
+  for (; n >= 3 * piece; p += 3 * piece, n -= 3 * piece) {
+    uint64_t second = 0, third = 0;
+    for (size_t at = 0; at < piece; at += 8) {
+      uint64_t words[3];
+      for (size_t k = 0; k < 3; k++) std::memcpy(&words[k], p + k * piece + at, 8);
+      crc = _mm_crc32_u64(crc, words[0]);
+      second = _mm_crc32_u64(second, words[1]);
+      third = _mm_crc32_u64(third, words[2]);
+    }
+    const uint32_t two = appendZeros<piece>(static_cast<uint32_t>(crc)) ^ static_cast<uint32_t>(second);
+    crc = appendZeros<piece>(two) ^ static_cast<uint32_t>(third);
+  }
+  return crc;
+}
+
 __attribute__((target("sse4.2"))) uint32_t withInstruction(uint32_t crc, const unsigned char* p, size_t n) {
-  uint64_t wide = crc;
+  // Large pieces keep the prefetchers of the memory at work, small ones leave less for the loops below.
+  uint64_t wide = inTriples<128 << 10>(crc, p, n);
+  wide = inTriples<4096>(wide, p, n);
+  wide = inTriples<256>(wide, p, n);
   for (; n >= 8; p += 8, n -= 8) {
     uint64_t word;
     std::memcpy(&word, p, 8);

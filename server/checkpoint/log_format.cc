@@ -476,7 +476,7 @@ bool hasRightChecksum(std::span<const std::byte> record) {
 
 namespace {
 
-Result<std::optional<LogRecord>> parseUpdate(std::vector<std::byte> bytes, const RecordHeader& header) {
+Result<LogRecord> parseUpdate(std::vector<std::byte> bytes, const RecordHeader& header) {
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
   };
@@ -510,15 +510,19 @@ Result<std::optional<LogRecord>> parseUpdate(std::vector<std::byte> bytes, const
   record.sources = sourcesIn(bytes, header.sources);
   PSD_RETURN_IF_ERROR(readGradient(bytes, header, sourcesEnd, record));
   record.bytes = std::move(bytes);
-  return std::optional(std::move(record));
+  return record;
 }
 
 }  // namespace
 
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
-  if (!hasRightChecksum(bytes)) return std::optional<LogRecord>();
+  if (!hasRightChecksum(bytes) || headerIn(bytes).bytes != bytes.size()) return std::optional<LogRecord>();
+  PSD_ASSIGN_OR_RETURN(LogRecord record, parseVerifiedRecord(std::move(bytes)));
+  return std::optional(std::move(record));
+}
+
+Result<LogRecord> parseVerifiedRecord(std::vector<std::byte> bytes) {
   const RecordHeader header = headerIn(bytes);
-  if (header.bytes != bytes.size()) return std::optional<LogRecord>();
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
   };
@@ -526,13 +530,13 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     if (bytes.size() != sizeof(AssignmentBytes)) return bad("has the wrong size for an assignment");
     LogRecord record = parseAssignment(std::span(bytes).first<sizeof(AssignmentBytes)>());
     record.bytes = std::move(bytes);
-    return std::optional(std::move(record));
+    return record;
   }
   if (header.type == kDepartedRecord) {
     LogRecord record;
     record.number = header.number;
     if (!readDeparted(bytes, header, record)) return bad("its ranks do not fit into it");
-    return std::optional(std::move(record));
+    return record;
   }
   if (header.type == kFileRecord) {
     LogRecord record;
@@ -541,7 +545,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     if (!readFileChange(record.bytes, header, record.file.emplace())) {
       return bad("its change of a file does not fit into it");
     }
-    return std::optional(std::move(record));
+    return record;
   }
   if (header.type == kBuffersRecord) {
     auto buffers = parseBuffers(bytes, header);
@@ -551,7 +555,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     record.firstOfWrite = header.firstOfWrite;
     record.buffers = *std::move(buffers);
     record.bytes = std::move(bytes);
-    return std::optional(std::move(record));
+    return record;
   }
   return parseUpdate(std::move(bytes), header);
 }

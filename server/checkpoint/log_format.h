@@ -125,5 +125,7 @@ bool hasRightChecksum(std::span<const std::byte> record);
 /// Parses a complete record. Nullopt if the checksum is wrong: the record was torn. An Error if the record is
 /// intact but this psd cannot read it.
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes);
+/// Parses a record that is known to be complete and whose checksum has been verified.
+Result<LogRecord> parseVerifiedRecord(std::vector<std::byte> bytes);
 
 }  // namespace psd

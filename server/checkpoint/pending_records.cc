@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} << 10;  // records up to this size share a piece
 constexpr uint64_t kSharedBytes = 4 * kSmallBytes;    // size of a shared piece
-constexpr uint64_t kSpareBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kSpareBytesMax = uint64_t{64} << 20;
 
 }  // namespace
 

@@ -78,10 +78,8 @@ kj::Promise<Status> Follower::imageDone(std::string path) {
   return kj::mv(waiter.promise);
 }
 
-Result<std::optional<Follower::Bytes>> Follower::cut(size_t& at) const {
-  const std::span<const std::byte> left = std::span(partial_).subspan(at);
-  if (left.size() < kRecordPrefixBytes) return std::optional<Bytes>();
-  const auto bytes = recordBytes(left.first<kRecordPrefixBytes>());
+Result<uint64_t> Follower::announced() const {
+  const auto bytes = recordBytes(std::span(arriving_).first<kRecordPrefixBytes>());
   if (!bytes) return Error{ErrorCode::invalidArgument, "the bytes from the primary are not a log record"};
   if (const uint64_t most = std::max(config_.catchUpBytes, kRecordBytesLeast); *bytes > most) {
     return Error{ErrorCode::overloaded,
@@ -89,13 +87,25 @@ Result<std::optional<Follower::Bytes>> Follower::cut(size_t& at) const {
                      " bytes: replication.catch_up_bytes must be at least that at this daemon, and is " +
                      std::to_string(config_.catchUpBytes)};
   }
-  if (left.size() < *bytes) return std::optional<Bytes>();
-  const auto record = left.first(*bytes);
-  if (!hasRightChecksum(record)) {
-    return Error{ErrorCode::invalidArgument, "a record from the primary has a wrong checksum"};
+  return *bytes;
+}
+
+Status Follower::arrive(std::span<const std::byte>& bytes) {
+  const size_t missing = arrivingBytes_.value_or(kRecordPrefixBytes) - arriving_.size();
+  const auto some = bytes.first(std::min(missing, bytes.size()));
+  arriving_.insert(arriving_.end(), some.begin(), some.end());
+  bytes = bytes.subspan(some.size());
+  if (some.size() < missing) return {};
+  if (!arrivingBytes_) {
+    PSD_ASSIGN_OR_RETURN(arrivingBytes_, announced());
+    arriving_.reserve(*arrivingBytes_);
+    return {};
   }
-  at += *bytes;
-  return std::optional(Bytes(record.begin(), record.end()));
+  if (!hasRightChecksum(arriving_)) {
+    return {ErrorCode::invalidArgument, "a record from the primary has a wrong checksum"};
+  }
+  arrivingBytes_.reset();
+  return take(std::exchange(arriving_, {}));
 }
 
 Status Follower::take(Bytes record) {
@@ -117,14 +127,7 @@ kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byt
   using Outcome = Result<FollowerProgress>;
   if (const auto now = progress(); !now.ok()) return Outcome(now.error());
   const Status all = within("records", [&]() -> Status {
-    partial_.insert(partial_.end(), bytes.begin(), bytes.end());
-    size_t at = 0;
-    for (;;) {
-      PSD_ASSIGN_OR_RETURN(auto record, cut(at));
-      if (!record) break;
-      PSD_RETURN_IF_ERROR(take(*std::move(record)));
-    }
-    partial_.erase(partial_.begin(), partial_.begin() + static_cast<ptrdiff_t>(at));
+    for (auto left = bytes; !left.empty();) PSD_RETURN_IF_ERROR(arrive(left));
     return {};
   });
   if (!all.ok()) {
@@ -280,15 +283,14 @@ Status Follower::keep() {
 }
 
 Status Follower::apply(Bytes bytes) {
-  PSD_ASSIGN_OR_RETURN(std::optional<LogRecord> record, parseRecord(std::move(bytes)));
-  if (!record) return {ErrorCode::internal, "a record that was complete no longer is"};
-  if (record->departed) {
-    departed_ = std::move(record->departed);
+  PSD_ASSIGN_OR_RETURN(LogRecord record, parseVerifiedRecord(std::move(bytes)));
+  if (record.departed) {
+    departed_ = std::move(record.departed);
     return disk_ ? disk_->departed(*departed_) : Status();
   }
-  if (record->file) return apply(*record->file);
-  const std::optional<LoggedAssignment> assignment = record->assignment;
-  PSD_RETURN_IF_ERROR(replayer_->apply(std::move(*record)));
+  if (record.file) return apply(*record.file);
+  const std::optional<LoggedAssignment> assignment = record.assignment;
+  PSD_RETURN_IF_ERROR(replayer_->apply(std::move(record)));
   if (assignment && disk_) disk_->assigned(*assignment);
   return {};
 }

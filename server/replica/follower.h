@@ -97,8 +97,10 @@ class Follower final {
   Status keep();
   Status apply(Bytes record);
   Status apply(const FileChange& change);
-  /// Extracts the record of partial_ that starts at `at` and advances `at`. Nothing: it is incomplete.
-  Result<std::optional<Bytes>> cut(size_t& at) const;
+  /// Moves the first of `bytes` to arriving_, at most to the end of the record.
+  Status arrive(std::span<const std::byte>& bytes);
+  /// The size that arriving_ announces; an Error if no record has it.
+  Result<uint64_t> announced() const;
   Status take(Bytes record);
   void fail(const Status& status);
   /// Requires the mutex: an Error if nothing more is accepted.
@@ -120,7 +122,9 @@ class Follower final {
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;
 
-  Bytes partial_;  // used by the caller only: the start of an incomplete record
+  // Used by the caller only: the start of an incomplete record, and its size once that has arrived.
+  Bytes arriving_;
+  std::optional<uint64_t> arrivingBytes_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

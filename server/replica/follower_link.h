@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -16,9 +17,11 @@ class FollowerLink {
   virtual ~FollowerLink() = default;
   virtual kj::Promise<Status> image(ImagePart part) = 0;
   virtual kj::Promise<Status> imageDone(const std::string& path) = 0;
-  /// The bytes are copied before the call returns. Resolves with the number of the first record that the
-  /// follower does not hold, like beat().
-  virtual kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes) = 0;
+  /// `owner` keeps the bytes, whole records or pieces of 8-byte aligned words of one, and they do not change:
+  /// they are sent in place. Resolves with the number of the first record that the follower does not hold,
+  /// like beat().
+  virtual kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes,
+                                                std::shared_ptr<const void> owner) = 0;
   /// A heartbeat.
   virtual kj::Promise<Result<uint64_t>> beat() = 0;
   /// The cluster document names the follower now, as standby or as primary: makes it read the document.

@@ -109,12 +109,17 @@ kj::Promise<void> ReplicaFeed::pumpRecords() {
       close({ErrorCode::modelMismatch, "the model has been replaced"});
       return kj::READY_NOW;
     }
-    auto shared = std::make_shared<Replicator::Batch>(*std::move(batch));
-    return send(shared, 0, 0).then([this, shared] {
-      spare_ = std::move(shared->records);
-      return pumpRecords();
-    });
+    sent_.push_back(std::make_shared<Replicator::Batch>(*std::move(batch)));
+    return send(sent_.back(), 0, 0).then([this] { return pumpRecords(); });
   });
+}
+
+void ReplicaFeed::reuseSent() {
+  while (!sent_.empty() && sent_.front().use_count() == 1) {
+    spare_ = std::move(sent_.front()->records);
+    spare_.clear();
+    sent_.pop_front();
+  }
 }
 
 kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, size_t piece, size_t at) {
@@ -123,12 +128,13 @@ kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, si
   return slot().then([this, batch = std::move(batch), piece, at]() mutable {
     const std::vector<std::byte>& bytes = batch->records.pieces()[piece];
     const size_t some = std::min<size_t>(bytes.size() - at, kChunkBytes);
-    tasks_.add(
-        link_->records(std::span(bytes).subspan(at, some)).then([this, some](const Result<uint64_t>& held) {
-          if (!held.ok()) return close(held.status());
-          holds(*held, some);
-          freeSlot();
-        }));
+    tasks_.add(link_->records(std::span(bytes).subspan(at, some), batch)
+                   .then([this, some](const Result<uint64_t>& held) {
+                     if (!held.ok()) return close(held.status());
+                     holds(*held, some);
+                     reuseSent();
+                     freeSlot();
+                   }));
     const bool pieceEnds = at + some == bytes.size();
     return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at + some);
   });

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,6 +49,8 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> sendImage();
   kj::Promise<void> pumpRecords();
   kj::Promise<void> send(std::shared_ptr<Replicator::Batch> batch, size_t piece, size_t at);
+  /// Drops the batches to which nothing refers any more, and keeps some of their memory for the next ones.
+  void reuseSent();
   kj::Promise<void> keepBeating();
   /// Resolves once one more call may be in flight.
   kj::Promise<void> slot();
@@ -66,6 +69,7 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   Replicator::Stream stream_ = 0;
   uint32_t underWay_ = 0;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> slotWaiter_;
+  std::deque<std::shared_ptr<Replicator::Batch>> sent_;  // in order; the link may still refer to them
   PendingRecords spare_;
   kj::Own<kj::PromiseFulfiller<Status>> ended_;
   kj::TaskSet tasks_;  // last: its tasks use all of the above

@@ -164,7 +164,7 @@ kj::Promise<void> AdminService::replicate(ReplicateContext context) {
     wire::writeError(request.error(), context.getResults().initError());
     return kj::READY_NOW;
   }
-  kj::Own<FollowerLink> link = kj::heap<SinkLink>(params.getSink());
+  kj::Own<FollowerLink> link = kj::heap<SinkLink>(params.getSink(), connection_);
   const bool hasSink = params.hasSink();
   if (!hasSink) request->follower = DaemonId{};
   context.releaseParams();
@@ -248,7 +248,7 @@ kj::Promise<void> AdminService::giveVersion(GiveVersionContext context) {
   context.releaseParams();
   context.allowCancellation();
   const auto given = std::make_shared<VersionStore::Given>();
-  return sendImage(kj::mv(sink),
+  return sendImage(kj::mv(sink), connection_,
                    [this, after, given](std::shared_ptr<ImageStream> stream) {
                      return administration_
                          .withMoves([after, stream](OutgoingMove& outgoing, IncomingMove&) {

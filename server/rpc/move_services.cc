@@ -217,7 +217,7 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
   auto sink = params.getSink();
   context.releaseParams();
   context.allowCancellation();
-  return sendImage(kj::mv(sink),
+  return sendImage(kj::mv(sink), connection_,
                    [this, range](std::shared_ptr<ImageStream> stream) {
                      return administration_.withMoves(
                          [move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
@@ -228,9 +228,9 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
 }
 
 kj::Promise<Status> sendImage(
-    schema::ReplicaSink::Client client,
+    schema::ReplicaSink::Client client, std::shared_ptr<Connection> connection,
     const std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> stream)>& write) {
-  auto sink = kj::heap<SinkLink>(kj::mv(client));
+  auto sink = kj::heap<SinkLink>(kj::mv(client), std::move(connection));
   auto stream = std::make_shared<ImageStream>(kPartBytes);
   auto given = write(stream)
                    .then([stream](Result<std::string> path) {

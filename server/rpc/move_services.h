@@ -15,9 +15,9 @@ void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out);
 Result<MoveTerms> readTerms(schema::MoveTerms::Reader in);
 
 /// Sends what `write(stream)` writes on another thread to a sink, which then receives the path that it
-/// resolves with; an empty one: nothing was written. Called on the loop of the sink's connection.
+/// resolves with; an empty one: nothing was written. `connection`: to the sink, on whose loop this is called.
 kj::Promise<Status> sendImage(
-    schema::ReplicaSink::Client sink,
+    schema::ReplicaSink::Client sink, std::shared_ptr<Connection> connection,
     const std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> stream)>& write);
 
 /// Calls by which an operator's command moves the model away from this daemon. If it is dropped, trainers

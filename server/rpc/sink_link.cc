@@ -48,10 +48,12 @@ kj::Promise<Status> SinkLink::imageDone(const std::string& path) {
   return acknowledged(kj::mv(request));
 }
 
-kj::Promise<Result<uint64_t>> SinkLink::records(std::span<const std::byte> records) {
-  auto request = sink_.recordsRequest();
-  auto bytes = request.initBytes(records.size());
-  if (!records.empty()) std::memcpy(bytes.begin(), records.data(), records.size());
+kj::Promise<Result<uint64_t>> SinkLink::records(std::span<const std::byte> records,
+                                                std::shared_ptr<const void> owner) {
+  auto request = sink_.recordsRequest(capnp::MessageSize{8, 0});
+  connection_->pin(records.data(), std::move(owner));
+  request.adoptBytes(
+      wire::referenceBytes(static_cast<schema::ReplicaSink::RecordsParams::Builder&>(request), records));
   return heldBy(kj::mv(request));
 }
 

@@ -32,5 +32,19 @@ TEST_CASE("CRC-32C of pieces equals that of the whole, with the instruction and 
   }
 }
 
+TEST_CASE("CRC-32C of long bytes, of which pieces are computed side by side") {
+  testing::Random random(8);
+  std::string bytes((1 << 20) + 100, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random.below(256));
+  // About 3 times 256, 4096 and 131072, and what is left of each.
+  for (const size_t size : {767, 768, 769, 3 * 4096 - 1, 3 * 4096, 3 * 4096 + 777, 3 * 131072 - 8, 3 * 131072,
+                            3 * 131072 + 3 * 4096 + 3 * 256 + 13, 2 * 3 * 131072 + 4000}) {
+    const auto some = std::as_bytes(std::span(bytes)).subspan(random.below(100), size);
+    const auto previous = static_cast<uint32_t>(random.below(UINT32_MAX));
+    CAPTURE(size, previous);
+    CHECK(crc32c(some, previous) == detail::crc32cWithTables(some, previous));
+  }
+}
+
 }  // namespace
 }  // namespace psd::checksum_crc32c_test

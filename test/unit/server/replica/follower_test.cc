@@ -1,5 +1,6 @@
 #include "server/replica/follower.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <span>
@@ -105,6 +106,38 @@ TEST_CASE("a follower that takes over drops a round that is not in all shards") 
   }
   PSD_REQUIRE_OK(follower.finish());
   CHECK(testing::counts(*store) == std::vector<float>(kShards, parts == kShards ? 2.F : 1.F));
+}
+
+TEST_CASE("records arrive in pieces of any size") {
+  constexpr uint32_t kShards = 3;
+  testing::TestLoop loop;
+  testing::MemoryEnv disk;
+  const auto store = testing::makeStore(kShards, testing::kCounting);
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"locked"}).groups,
+                            Consistency::perShard, {}));
+  Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
+    return CopyPlace{store.get(), nullptr};
+  });
+  giveImage(follower, disk, loop);
+  std::vector<std::byte> bytes = roundRecords(*store, 1, 1, kShards);
+  const auto more = roundRecords(*store, 2, kShards + 1, kShards);
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  const size_t size = GENERATE(8, 16, 24, 40, 1000);  // a record's size is at byte 8
+  CAPTURE(size);
+  for (size_t at = 0; at < bytes.size(); at += size) {
+    PSD_REQUIRE_OK(
+        loop.wait(follower.records(std::span(bytes).subspan(at, std::min(size, bytes.size() - at)))));
+  }
+  CHECK(follower.progress()->held == 2 * kShards + 1);
+  SECTION("all are applied") {
+    PSD_REQUIRE_OK(follower.finish());
+    CHECK(testing::counts(*store) == std::vector<float>(kShards, 2.F));
+  }
+  SECTION("one whose checksum is wrong is refused") {
+    std::vector<std::byte> damaged = roundRecords(*store, 3, 2 * kShards + 1, 1);
+    damaged.back() ^= std::byte{1};
+    CHECK(loop.wait(follower.records(damaged)).message() == "a record from the primary has a wrong checksum");
+  }
 }
 
 TEST_CASE("a follower that leaves accepts nothing more, and another may still resume from what it has") {
