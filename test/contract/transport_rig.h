@@ -39,7 +39,7 @@ struct TransportRig {
     PSD_REQUIRE_OK(in);
     REQUIRE(in->answer.mustInitialize);
     terms = in->terms;
-    PSD_REQUIRE_OK(wait(transports->open(std::move(in->offer), terms, kWindow)));
+    PSD_REQUIRE_OK(wait(transports->open(std::move(in->offer), terms, kWindow, kWindow)));
   }
   /// Reports that the model is initialized.
   void initialized() {

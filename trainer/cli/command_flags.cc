@@ -68,8 +68,8 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
 void addSliceFlags(CLI::App& app, RawFlags& flags) {
   app.add_option(
          "--chunk", flags.chunk,
-         "maximum size of a slice on the wire; auto: 1 MiB, or in memory of CUDA devices the daemon's "
-         "limit")
+         "maximum size of a slice on the wire; auto: 1 MiB, through shared memory up to 4 MiB, in memory "
+         "of CUDA devices the daemon's limit")
       ->type_name("BYTES")
       ->capture_default_str();
   app.add_option(

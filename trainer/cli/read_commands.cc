@@ -112,7 +112,7 @@ Status readTransfer(const RawFlags& flags, ClientOptions& client) {
   if (flags.chunk != "auto") {
     PSD_ASSIGN_OR_RETURN(client.chunkBytes,
                          parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
-    client.deviceChunkBytes = client.chunkBytes;
+    client.deviceChunkBytes = client.ringChunkBytes = client.chunkBytes;
   }
   if (flags.window != "auto") {
     PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));

@@ -20,6 +20,10 @@ using Clock = std::chrono::steady_clock;
 constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr Version kUnread{UINT64_MAX};
 constexpr uint32_t kWindow = 4;  // slices in flight, initially
+// Through a ring in host memory, which should stay in the caches.
+constexpr uint32_t kRingWindowMin = 2;
+constexpr uint64_t kRingBytes = 8u << 20;
+constexpr uint64_t kRingSlicesMin = 16;  // of a model, for the daemon to start soon
 constexpr std::string_view kUnixScheme = "unix:";
 
 /// Largest window: the bandwidth-delay product of 2.5 Gbit/s and 100 ms.
@@ -63,7 +67,9 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
                  const ClientOptions& options)
     : chunkBytes_(options.chunkBytes),
       deviceChunkBytes_(options.deviceChunkBytes),
+      ringChunkBytes_(options.ringChunkBytes),
       window_(options.window == 0 ? kWindow : options.window),
+      windowIsGiven_(options.window != 0),
       windowGrows_(options.window == 0 && !server.starts_with(kUnixScheme)),
       program_(programOf(options)),
       token_(options.token),
@@ -120,9 +126,24 @@ void Channel::watchNotice(uint64_t move) {
 }
 
 uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
-  if (!transports_.shouldUseDeviceRings(offer, terms_)) return chunkBytes_ / sizeof(float);
-  // A ring holds two slices in each direction, so that one is copied while the other travels.
-  return std::max(chunkBytes_, std::min(deviceChunkBytes_, offer.ringBytesMax / 4)) / sizeof(float);
+  uint64_t most = chunkBytes_;
+  if (transports_.shouldUseDeviceRings(offer, terms_)) {
+    // A ring holds two slices in each direction, so that one is copied while the other travels.
+    most = std::min(deviceChunkBytes_, offer.ringBytesMax / 4);
+  } else if (transports_.sharesModel(offer, terms_)) {
+    uint64_t elements = 0;
+    for (const ShardRange& shard : terms_.plan.shards) elements += shard.count;
+    const uint64_t share = elements * sizeof(float) / kRingSlicesMin >> 20 << 20;
+    most = std::min({ringChunkBytes_, offer.ringBytesMax / kRingWindowMin, share});
+  }
+  return std::max(chunkBytes_, most) / sizeof(float);
+}
+
+uint32_t Channel::ringWindow() const {
+  uint64_t largest = 1;
+  for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
+  if (windowIsGiven_) return window_;
+  return std::clamp<uint32_t>(kRingBytes / (largest * sizeof(float)), kRingWindowMin, window_);
 }
 
 void Channel::sizeWindows() {
@@ -142,7 +163,7 @@ kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   sizeWindows();
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
-  return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
+  return transports_.open(std::move(in.offer), terms_, window_, ringWindow()).then([this](Status status) {
     // Pulls from shared memory make no calls, in which the end of the connection would show.
     if (status.ok() && transports_.sharedModel()) {
       lost_ = connection_.whenDisconnected().eagerlyEvaluate(nullptr);

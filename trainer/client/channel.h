@@ -120,6 +120,8 @@ class Channel {
   void sizeWindows();
   /// Size at which slices of tensors are cut.
   uint64_t chooseSliceElements(const TransportOffer& offer) const;
+  /// Slices of gradients that a ring in host memory holds.
+  uint32_t ringWindow() const;
   /// Monitors the session of this connection: its lease and the daemon's notices.
   void watchSession();
   void watchNotice(uint64_t move = 0);
@@ -140,9 +142,9 @@ class Channel {
   /// Makes `left` calls one after another.
   kj::Promise<void> pingRepeatedly(uint64_t left, std::vector<double>& seconds);
 
-  const uint64_t chunkBytes_, deviceChunkBytes_;
+  const uint64_t chunkBytes_, deviceChunkBytes_, ringChunkBytes_;
   const uint32_t window_;
-  const bool windowGrows_;
+  const bool windowIsGiven_, windowGrows_;
   GrowingWindow pulling_{window_, window_}, pushing_{window_, window_};  // for messages
   AnswerBudget answers_;                                                 // to pulls
   const std::string program_, token_;

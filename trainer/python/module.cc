@@ -442,7 +442,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   options.transport = transportOf(transport);
   options.connections = connections;
   options.window = window;
-  if (chunk != 0) options.chunkBytes = options.deviceChunkBytes = chunk;
+  if (chunk != 0) options.chunkBytes = options.deviceChunkBytes = options.ringChunkBytes = chunk;
   options.codec = std::move(codec);
   options.pullCodec = std::move(pullCodec);
   options.acceptLostRows = acceptLostRows;

@@ -64,17 +64,18 @@ bool Transports::shouldUseDeviceRings(const TransportOffer& offer, const Session
          !terms.slices.empty();
 }
 
-kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& terms, uint32_t window) {
+kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& terms, uint32_t window,
+                                     uint32_t ringWindow) {
   if (wanted_ == Transport::rpc) return Status();
   auto opened = openDeviceRings(offer, terms, window);
   return opened.then(
-      [this, offer = std::move(offer), &terms, window](Status status) mutable -> kj::Promise<Status> {
+      [this, offer = std::move(offer), &terms, window, ringWindow](Status status) mutable -> kj::Promise<Status> {
         if (!status.ok() || rings_) return status;
         auto shared = openSharedModel(offer, terms);
         return shared.then(
-            [this, offer = std::move(offer), &terms, window](Status status) -> kj::Promise<Status> {
+            [this, offer = std::move(offer), &terms, window, ringWindow](Status status) -> kj::Promise<Status> {
               if (!status.ok() || !connection_.canPush()) return status;
-              return openHostRing(offer, terms, window);
+              return openHostRing(offer, terms, window, ringWindow);
             });
       });
 }
@@ -109,14 +110,14 @@ kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, con
 }
 
 kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const SessionTerms& terms,
-                                             uint32_t window) {
+                                             uint32_t window, uint32_t ringWindow) {
   if (terms.codec) {  // through shared memory bytes are cheap, encoding is not
     return fallBack({ErrorCode::invalidArgument,
                      "gradients travel in messages when a codec is used: " + terms.codec->spec()});
   }
   RingSizes dense;
   if (!terms.slices.empty()) {
-    dense = RingSizes::of(terms.slices, offer.ringBytesMax, window);
+    dense = RingSizes::of(terms.slices, offer.ringBytesMax, ringWindow);
     if (dense.places == 0) {
       return fallBack({ErrorCode::invalidArgument,
                        fmt::format("a ring of {} bytes, the daemon's limit, does not hold a slice of {}",

@@ -36,9 +36,16 @@ class Transports {
   /// Whether values should travel in memory of the daemon's CUDA devices; open() falls back to other
   /// transports if that is not available.
   bool shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const;
+  /// Whether the daemon's parameters should be read in place, and gradients travel through a ring in host
+  /// memory, likewise.
+  bool sharesModel(const TransportOffer& offer, const SessionTerms& terms) const {
+    return wanted_ != Transport::rpc && connection_.canPush() && !terms.codec && offer.model != nullptr;
+  }
   /// After observing or joining: opens the transports that the daemon offers and the client wants. Fails if
   /// the client requires shared memory and there is none. `terms` outlive the promise.
-  kj::Promise<Status> open(TransportOffer offer, const SessionTerms& terms, uint32_t window);
+  /// `ringWindow`: slices of gradients in a ring in host memory; `window`: of other slices in flight.
+  kj::Promise<Status> open(TransportOffer offer, const SessionTerms& terms, uint32_t window,
+                           uint32_t ringWindow);
   /// From now on values in host memory use these codecs, see CodecTransport.
   void useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec);
 
@@ -99,7 +106,8 @@ class Transports {
  private:
   kj::Promise<Status> openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                       uint32_t window);
-  kj::Promise<Status> openHostRing(const TransportOffer& offer, const SessionTerms& terms, uint32_t window);
+  kj::Promise<Status> openHostRing(const TransportOffer& offer, const SessionTerms& terms, uint32_t window,
+                                   uint32_t ringWindow);
   /// Requests a ring from the daemon that is divided like this.
   kj::Promise<Status> openHostRing(const RingSizes& dense, const RowRingSizes& rows);
   kj::Promise<Status> openSharedModel(TransportOffer& offer, const SessionTerms& terms);

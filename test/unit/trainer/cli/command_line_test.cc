@@ -136,8 +136,10 @@ TEST_CASE("transport flags belong to the commands that train") {
                       said = train({"--chunk", "64K", "--window", "7"}).common.client;
   CHECK(usual.window == 0);  // which grows
   CHECK(usual.chunkBytes == 1 << 20);
+  CHECK(usual.ringChunkBytes == 4 << 20);
   CHECK(said.window == 7);
   CHECK(said.chunkBytes == 64 << 10);
+  CHECK(said.ringChunkBytes == 64 << 10);
   CHECK(train({"--window", "auto"}).common.client.window == 0);
   for (const char* wrong : {"0", "1025", "wide"}) {
     CHECK_THAT(parseTrain({"--window", wrong}).message(), Contains("--window"));
