@@ -66,7 +66,7 @@ Status checkReached(const Status& read, const ReplayEnd& until, size_t blocks,
 
 }  // namespace
 
-Status Replayer::apply(LogRecord record) {
+Status Replayer::apply(LogRecord&& record) {
   if (record.assignment) {
     const Status assigned = samples_ ? samples_->assign(*record.assignment) : Status();
     return assigned.ok() ? Status() : badRecord(record, assigned.message());
@@ -74,7 +74,7 @@ Status Replayer::apply(LogRecord record) {
   if (record.buffers) {
     if (const Status named = record.buffers->checkNames(store_.model()); !named.ok())
       return badRecord(record, named.message());
-    store_.buffers().set(std::move(record.buffers));
+    store_.buffers().set(record.buffers);
     return {};
   }
   PSD_RETURN_IF_ERROR(fits(record));

@@ -11,6 +11,8 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // always accepted, whatever the configuration says
+// Memory of applied records that is kept for the next ones; smaller ones are cheap to allocate.
+constexpr uint64_t kSpareBytesMin = uint64_t{64} << 10, kSpareBytesMax = uint64_t{64} << 20;
 
 Status noMemory(const char* what) {
   return {ErrorCode::overloaded, std::string("the standby is out of memory for the primary's ") + what};
@@ -98,7 +100,9 @@ Status Follower::arrive(std::span<const std::byte>& bytes) {
   if (some.size() < missing) return {};
   if (!arrivingBytes_) {
     PSD_ASSIGN_OR_RETURN(arrivingBytes_, announced());
-    arriving_.reserve(*arrivingBytes_);
+    Bytes record = memoryFor(*arrivingBytes_);
+    record.assign(arriving_.begin(), arriving_.end());
+    arriving_ = std::move(record);
     return {};
   }
   if (!hasRightChecksum(arriving_)) {
@@ -291,8 +295,33 @@ Status Follower::apply(Bytes bytes) {
   if (record.file) return apply(*record.file);
   const std::optional<LoggedAssignment> assignment = record.assignment;
   PSD_RETURN_IF_ERROR(replayer_->apply(std::move(record)));
+  reuse(std::move(record.bytes));  // empty if the record is held back
   if (assignment && disk_) disk_->assigned(*assignment);
   return {};
+}
+
+Follower::Bytes Follower::memoryFor(uint64_t bytes) {
+  Bytes memory;
+  {
+    const std::lock_guard hold(mutex_);
+    const auto fits = std::ranges::find_if(
+        spare_, [&](const Bytes& some) { return some.capacity() >= bytes && some.capacity() / 2 <= bytes; });
+    if (fits != spare_.end()) {
+      memory = std::move(*fits);
+      spare_.erase(fits);
+    }
+  }
+  memory.reserve(bytes);
+  return memory;
+}
+
+void Follower::reuse(Bytes memory) {
+  const std::lock_guard hold(mutex_);
+  uint64_t kept = memory.capacity();
+  for (const Bytes& spare : spare_) kept += spare.capacity();
+  if (memory.capacity() < kSpareBytesMin || kept > kSpareBytesMax) return;
+  memory.clear();
+  spare_.push_back(std::move(memory));
 }
 
 Status Follower::apply(const FileChange& change) {
