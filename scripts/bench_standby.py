@@ -96,7 +96,7 @@ answered push is in the model once afterwards, else no figure is shown."""
     def rows(self, medians):
         if not medians:
             return []
-        return [Row.at_least("push, with a standby", medians["push standby"], "alone", medians["push None"], None, gigabytes),
+        return [Row.at_least("push, with a standby", medians["push standby"], "alone", medians["push None"], 0.45, gigabytes),
                 Row.at_least("push, with a standby that is not waited for", medians["push none"], "alone", medians["push None"], None, gigabytes)]
 
     def tables(self, medians, rounds=()):
