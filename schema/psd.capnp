@@ -81,6 +81,8 @@ struct SharedModel {
   versionStep @3 :UInt64;  # distance between the versions of consecutive shards
   readableAt @4 :UInt64;   # a UInt64. 0: the policy has changed, and parameters must be pulled by calls. Check it
                            # before every use of the map.
+  appliesSlices @5 :Bool;  # a slice of a gradient is applied when it arrives, so a few large ones are the fastest; otherwise
+                           # the daemon gathers them first
 }
 
 interface Login {

@@ -1,6 +1,7 @@
 #include "common/checksum/crc32c.h"
 
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 
@@ -52,10 +53,11 @@ constexpr uint32_t apply(const ZerosMap& map, uint32_t crc) {
   return image;
 }
 
-/// Appends `bytes` zero bytes to a checksum: kZeros[k][b] is the effect of its byte k, if that is b. As in
-/// Mark Adler's crc32c.c. `bytes` is a power of two.
+/// kZeros<bytes>[k][b]: what byte k of a checksum, if it is b, contributes to the checksum after `bytes` more
+/// zero bytes; the contributions of its four bytes are added (xor). As in Mark Adler's crc32c.c.
 template <size_t bytes>
 constexpr auto kZeros = [] {
+  static_assert(std::has_single_bit(bytes));
   ZerosMap map{};
   for (size_t bit = 0; bit < 32; bit++) {
     const uint32_t crc = uint32_t{1} << bit;

@@ -161,9 +161,8 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
     PSD_ASSIGN_OR_RETURN(shaped, openStore(env_, checkpoint));
   }
   Replayer replayer(direct ? store : *shaped, {}, &samples);
-  PSD_ASSIGN_OR_RETURN(const LogEnd end,
-                       readLog(env_, config_.path, manifest.logHistory, manifest.logSegment,
-                               [&](LogRecord record) { return replayer.apply(std::move(record)); }));
+  PSD_ASSIGN_OR_RETURN(const LogEnd end, readLog(env_, config_.path, manifest.logHistory, manifest.logSegment,
+                                                 [&](LogRecord record) { return replayer.apply(record); }));
   PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
   *samples_->lockExclusive() = std::move(samples).finish();
   // A last segment without a header yet held nothing.

@@ -13,6 +13,7 @@
 namespace psd {
 namespace {
 
+constexpr uint64_t kSpareBytesMax = uint64_t{16} << 20;  // memory of records kept for the next ones
 constexpr std::chrono::seconds kCheckInterval{
     1};  // interval at which the log's file is checked to be in place
 
@@ -163,7 +164,7 @@ void LogWriter::run() {
     const std::optional<Status> abandoned = abandoned_;
     hold.unlock();
     Status status = batch.empty() ? Status() : write(batch, from, upTo);
-    batch.clear();
+    batch.clear(kSpareBytesMax);
     if (abandoned) removeHistory();
     if (status.ok() && rotate) {
       SegmentHeader header = header_;
@@ -289,7 +290,7 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   failures_++;
   lost_ += updates + std::exchange(pendingUpdates_, 0);
   error_ = status.message();
-  pending_.clear();
+  pending_.clear(kSpareBytesMax);
   pendingFrom_ = next_;
   logLine(spdlog::level::err, {.event = "failed"},
           "the log is broken: {}; pushes are not durable until the next checkpoint", error_);

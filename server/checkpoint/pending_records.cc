@@ -8,7 +8,6 @@ namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} << 10;  // records up to this size share a piece
 constexpr uint64_t kSharedBytes = 4 * kSmallBytes;    // size of a shared piece
-constexpr uint64_t kSpareBytesMax = uint64_t{64} << 20;
 
 }  // namespace
 
@@ -26,11 +25,11 @@ PendingRecords::Piece& PendingRecords::place(uint64_t bytes, ByteBudget::Lease s
   return pieces_.back();
 }
 
-void PendingRecords::clear() {
+void PendingRecords::clear(uint64_t spareBytesMax) {
   uint64_t kept = 0;
   for (const Piece& piece : spare_) kept += piece.capacity();
   for (Piece& piece : pieces_) {
-    if (kept + piece.capacity() > kSpareBytesMax) continue;
+    if (kept + piece.capacity() > spareBytesMax) continue;
     kept += piece.capacity();
     piece.clear();
     spare_.push_back(std::move(piece));

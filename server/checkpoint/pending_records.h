@@ -20,8 +20,9 @@ class PendingRecords {
   bool empty() const { return pieces_.empty(); }
   /// The pieces in order; each holds whole records.
   std::vector<Piece>& pieces() { return pieces_; }
-  /// Drops all records. Keeps some of their memory, so that appending does not fault in new pages.
-  void clear();
+  /// Drops all records. Keeps at most this much of their memory, so that appending does not fault in new
+  /// pages.
+  void clear(uint64_t spareBytesMax);
   void swap(PendingRecords& other) noexcept {
     pieces_.swap(other.pieces_);
     spare_.swap(other.spare_);

@@ -66,7 +66,7 @@ Status checkReached(const Status& read, const ReplayEnd& until, size_t blocks,
 
 }  // namespace
 
-Status Replayer::apply(LogRecord&& record) {
+Status Replayer::apply(LogRecord& record) {
   if (record.assignment) {
     const Status assigned = samples_ ? samples_->assign(*record.assignment) : Status();
     return assigned.ok() ? Status() : badRecord(record, assigned.message());
@@ -279,7 +279,7 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
   if (manifest.logSegment != 0) {
     Replayer replayer(*store, until);
     read = readLog(env, folder, manifest.logHistory, manifest.logSegment, [&](LogRecord record) {
-             return replayer.apply(std::move(record));
+             return replayer.apply(record);
            }).status();
   }
   const auto version = [&](uint32_t block) { return store->block(block).version().value; };
@@ -330,7 +330,7 @@ Result<CounterfactualModel> rebuildCounterfactual(
   PSD_ASSIGN_OR_RETURN(model.store, openStore(env, first));
   Replayer replayer(*model.store, until);
   replayer.choose(&choice, makeWatcher ? makeWatcher(*model.store) : nullptr);
-  const auto replay = [&](LogRecord record) { return replayer.apply(std::move(record)); };
+  const auto replay = [&](LogRecord record) { return replayer.apply(record); };
   const Status read =
       readLog(env, folder, first.manifest.logHistory, first.manifest.logSegment, replay).status();
   const auto reached = [&](uint32_t block) { return replayer.reached(block); };

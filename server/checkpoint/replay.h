@@ -80,8 +80,8 @@ class Replayer {
   /// Blocks. Skips an update that the shard has already; an update that leaves a gap, or does not fit the
   /// store, is an Error. Holds back the parts of an update of several shards until the last part arrives: if
   /// a daemon died in between, the update was not acknowledged and is either logged again or never happened.
-  /// Moves from the record only if it holds it back.
-  Status apply(LogRecord&& record);
+  /// Takes the record's content if it holds it back.
+  Status apply(LogRecord& record);
   uint64_t applied() const { return applied_; }
   /// The log's number of the block's last update that was applied or not chosen.
   uint64_t reached(uint32_t block) const;

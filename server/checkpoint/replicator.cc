@@ -170,7 +170,7 @@ kj::Promise<void> Replicator::whenFilled(Stream stream) {
 std::optional<Replicator::Batch> Replicator::take(Stream stream, PendingRecords into) {
   Batch batch;
   batch.records = std::move(into);
-  batch.records.clear();
+  batch.records.clear(kSpareBytesMax);
   {
     const std::lock_guard hold(mutex_);
     if (!streams(stream)) return {};

@@ -40,6 +40,10 @@ class Replicator final : public UpdateLog {
   /// Sets the log on disk from now on; null: none.
   void setDisk(std::shared_ptr<LogWriter> disk);
 
+  /// Memory of records that a stream keeps for the next ones: that of a record of the largest shard by
+  /// default.
+  static constexpr uint64_t kSpareBytesMax = uint64_t{72} << 20;
+
   /// Identifies one follower's stream; rises.
   using Stream = uint64_t;
   /// Buffers what is appended from now on for a new follower; ends the previous follower's stream.

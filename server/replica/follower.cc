@@ -11,8 +11,9 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // always accepted, whatever the configuration says
-// Memory of applied records that is kept for the next ones; smaller ones are cheap to allocate.
-constexpr uint64_t kSpareBytesMin = uint64_t{64} << 10, kSpareBytesMax = uint64_t{64} << 20;
+// Memory of applied records that is kept for the next ones, at most that of a record of the largest shard by
+// default; small records are cheap to allocate.
+constexpr uint64_t kSpareBytesMin = uint64_t{64} << 10, kSpareBytesMax = uint64_t{72} << 20;
 
 Status noMemory(const char* what) {
   return {ErrorCode::overloaded, std::string("the standby is out of memory for the primary's ") + what};
@@ -294,7 +295,7 @@ Status Follower::apply(Bytes bytes) {
   }
   if (record.file) return apply(*record.file);
   const std::optional<LoggedAssignment> assignment = record.assignment;
-  PSD_RETURN_IF_ERROR(replayer_->apply(std::move(record)));
+  PSD_RETURN_IF_ERROR(replayer_->apply(record));
   reuse(std::move(record.bytes));  // empty if the record is held back
   if (assignment && disk_) disk_->assigned(*assignment);
   return {};
@@ -316,12 +317,13 @@ Follower::Bytes Follower::memoryFor(uint64_t bytes) {
 }
 
 void Follower::reuse(Bytes memory) {
-  const std::lock_guard hold(mutex_);
-  uint64_t kept = memory.capacity();
-  for (const Bytes& spare : spare_) kept += spare.capacity();
-  if (memory.capacity() < kSpareBytesMin || kept > kSpareBytesMax) return;
+  if (memory.capacity() < kSpareBytesMin || memory.capacity() > kSpareBytesMax) return;
   memory.clear();
+  const std::lock_guard hold(mutex_);
   spare_.push_back(std::move(memory));
+  uint64_t kept = 0;
+  for (const Bytes& spare : spare_) kept += spare.capacity();
+  for (; kept > kSpareBytesMax; spare_.pop_front()) kept -= spare_.front().capacity();  // the oldest
 }
 
 Status Follower::apply(const FileChange& change) {

@@ -97,10 +97,12 @@ class Follower final {
   Status keep();
   Status apply(Bytes record);
   Status apply(const FileChange& change);
-  /// Empty memory for a record, that of an applied one if possible: new pages cost more than the copy.
+  /// Empty memory for a record, that of an applied one if possible: faulting in new pages takes longer than
+  /// filling them.
   Bytes memoryFor(uint64_t bytes);
   void reuse(Bytes memory);
-  /// Moves the first of `bytes` to arriving_, at most to the end of the record.
+  /// Takes as many of `bytes` as the record that is arriving lacks; queues it once it is complete and its
+  /// checksum is right.
   Status arrive(std::span<const std::byte>& bytes);
   /// The size that arriving_ announces; an Error if no record has it.
   Result<uint64_t> announced() const;
@@ -134,7 +136,7 @@ class Follower final {
   std::string imagePath_;
   std::optional<StatusFulfiller> imageWaiter_;
   bool restored_ = false;
-  std::vector<Bytes> spare_;  // empty; of records that were applied
+  std::deque<Bytes> spare_;  // cleared memory of applied records
   std::deque<Bytes> queue_;
   uint64_t queuedBytes_ = 0;
   bool keeps_ = false;                          // also on disk

@@ -17,9 +17,9 @@ class FollowerLink {
   virtual ~FollowerLink() = default;
   virtual kj::Promise<Status> image(ImagePart part) = 0;
   virtual kj::Promise<Status> imageDone(const std::string& path) = 0;
-  /// `owner` keeps the bytes, whole records or pieces of 8-byte aligned words of one, and they do not change:
-  /// they are sent in place. Resolves with the number of the first record that the follower does not hold,
-  /// like beat().
+  /// The next bytes of the stream of records: 8-byte aligned, and a multiple of 8. They are sent in place:
+  /// `owner` keeps them alive, and they do not change until it is released. Resolves with the number of the
+  /// first record that the follower does not hold, like beat().
   virtual kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) = 0;
   /// A heartbeat.

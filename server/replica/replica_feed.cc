@@ -117,7 +117,7 @@ kj::Promise<void> ReplicaFeed::pumpRecords() {
 void ReplicaFeed::reuseSent() {
   while (!sent_.empty() && sent_.front().use_count() == 1) {
     spare_ = std::move(sent_.front()->records);
-    spare_.clear();
+    spare_.clear(Replicator::kSpareBytesMax);
     sent_.pop_front();
   }
 }

@@ -28,6 +28,7 @@ void writeSharing(const ServedModel& model, Connection& connection, schema::Mode
   shared.setVersionsAt(terms.arena->versionsAt);
   shared.setVersionStep(terms.arena->versionStep);
   shared.setReadableAt(terms.arena->readableAt);
+  shared.setAppliesSlices(terms.appliesSlices);
 }
 
 void writeInner(const InnerOptimizer& inner, schema::InnerOptimizer::Builder out) {

@@ -53,6 +53,7 @@ SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {
     return terms;
   }
   for (const auto& policy : model.policies()) {
+    if (!policy->properties().appliesSlices) terms.appliesSlices = false;
     if (policy->properties().readsLive) continue;
     terms.notShared = fmt::format("policy {} forbids reading parameters while they change", policy->name());
     return terms;

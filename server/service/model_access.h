@@ -32,6 +32,7 @@ struct SharingTerms {
   uint64_t ringBytesMax = 0;
   std::vector<uint32_t> deviceOfShard;  ///< empty: device memory is not shared
   std::optional<SharedArena> arena;     ///< the parameters themselves
+  bool appliesSlices = true;            ///< all policies do, see UpdatePolicy::Properties
   std::string notShared;                ///< why there is no `arena`
 };
 

@@ -83,7 +83,7 @@ void run(Bytes input) {
   const auto store = makeSmallStore();
   Replayer replayer(*store);
   const auto end =
-      readLog(env, "/data", kHistory, 1, [&](LogRecord record) { return replayer.apply(std::move(record)); });
+      readLog(env, "/data", kHistory, 1, [&](LogRecord record) { return replayer.apply(record); });
   if (!end.ok()) {
     require(!end.message().empty(), "the error of a rejected log is not empty");
     return;

@@ -243,7 +243,7 @@ class World {
     inTransit_.pop_front();
     PSD_REQUIRE_OK(record);
     const size_t number = (*record)->shard.value;
-    PSD_REQUIRE_OK(standby_->replayer->apply(**std::move(record)));
+    PSD_REQUIRE_OK(standby_->replayer->apply(**record));
     const RowShard& shard = standby_->store->rowShard(number);
     compared++;
     REQUIRE(contentOf(shard) == history_.at({number, shard.version().value}));

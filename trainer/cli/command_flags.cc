@@ -66,16 +66,15 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
 
 /// For train and bench.
 void addSliceFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option(
-         "--chunk", flags.chunk,
-         "maximum size of a slice on the wire; auto: 1 MiB, through shared memory up to 4 MiB, in memory "
-         "of CUDA devices the daemon's limit")
+  app.add_option("--chunk", flags.chunk,
+                 "maximum size of a slice on the wire; auto: 1 MiB, up to 4 MiB through shared memory under "
+                 "hogwild without a log, in memory of CUDA devices the daemon's limit")
       ->type_name("BYTES")
       ->capture_default_str();
   app.add_option(
          "--window", flags.window,
          "slices of --chunk in flight at a time on each connection, or more of smaller ones; auto: 4, "
-         "and over a network as many as fill the way to the daemon")
+         "over a network as many as fill the path to the daemon, and of large ones in shared memory 2")
       ->type_name("N")
       ->capture_default_str();
 }

@@ -20,10 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr Version kUnread{UINT64_MAX};
 constexpr uint32_t kWindow = 4;  // slices in flight, initially
-// Through a ring in host memory, which should stay in the caches.
-constexpr uint32_t kRingWindowMin = 2;
-constexpr uint64_t kRingBytes = 8u << 20;
-constexpr uint64_t kRingSlicesMin = 16;  // of a model, for the daemon to start soon
 constexpr std::string_view kUnixScheme = "unix:";
 
 /// Largest window: the bandwidth-delay product of 2.5 Gbit/s and 100 ms.
@@ -126,30 +122,19 @@ void Channel::watchNotice(uint64_t move) {
 }
 
 uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
-  uint64_t most = chunkBytes_;
-  if (transports_.shouldUseDeviceRings(offer, terms_)) {
-    // A ring holds two slices in each direction, so that one is copied while the other travels.
-    most = std::min(deviceChunkBytes_, offer.ringBytesMax / 4);
-  } else if (transports_.sharesModel(offer, terms_)) {
-    uint64_t elements = 0;
-    for (const ShardRange& shard : terms_.plan.shards) elements += shard.count;
-    const uint64_t share = elements * sizeof(float) / kRingSlicesMin >> 20 << 20;
-    most = std::min({ringChunkBytes_, offer.ringBytesMax / kRingWindowMin, share});
+  uint64_t bytes = chunkBytes_;
+  if (transports_.shouldUseDeviceRings(offer, terms_)) {  // two slices each way: one is copied, one travels
+    bytes = std::max(bytes, std::min(deviceChunkBytes_, offer.ringBytesMax / 4));
+  } else if (transports_.shouldUseLargeSlices(offer, terms_)) {
+    const uint64_t all = terms_.plan.totalElements() * sizeof(float);
+    bytes = ringSliceBytes(all, bytes, ringChunkBytes_, offer.ringBytesMax);
   }
-  return std::max(chunkBytes_, most) / sizeof(float);
-}
-
-uint32_t Channel::ringWindow() const {
-  uint64_t largest = 1;
-  for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
-  if (windowIsGiven_) return window_;
-  return std::clamp<uint32_t>(kRingBytes / (largest * sizeof(float)), kRingWindowMin, window_);
+  return bytes / sizeof(float);
 }
 
 void Channel::sizeWindows() {
-  uint64_t largest = 0;
-  for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
-  const uint32_t limit = windowGrows_ ? std::max(largestWindow(largest), window_) : window_;
+  const uint32_t largest = largestWindow(largestSlice(terms_.slices));
+  const uint32_t limit = windowGrows_ ? std::max(largest, window_) : window_;
   // A reader that observes again may have earlier pulls in progress.
   pulling_.setLimits(window_, limit);
   pushing_.setLimits(window_, limit);
@@ -163,11 +148,11 @@ kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   sizeWindows();
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
-  return transports_.open(std::move(in.offer), terms_, window_, ringWindow()).then([this](Status status) {
+  const auto ring = windowIsGiven_ ? window_ : ringWindow(terms_.slices, window_);
+  return transports_.open(std::move(in.offer), terms_, window_, ring).then([this](Status status) {
     // Pulls from shared memory make no calls, in which the end of the connection would show.
-    if (status.ok() && transports_.sharedModel()) {
+    if (status.ok() && transports_.sharedModel())
       lost_ = connection_.whenDisconnected().eagerlyEvaluate(nullptr);
-    }
     return status;
   });
 }

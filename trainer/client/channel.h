@@ -120,8 +120,6 @@ class Channel {
   void sizeWindows();
   /// Size at which slices of tensors are cut.
   uint64_t chooseSliceElements(const TransportOffer& offer) const;
-  /// Slices of gradients that a ring in host memory holds.
-  uint32_t ringWindow() const;
   /// Monitors the session of this connection: its lease and the daemon's notices.
   void watchSession();
   void watchNotice(uint64_t move = 0);

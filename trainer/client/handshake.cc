@@ -159,6 +159,7 @@ TransportOffer readOffer(schema::ModelAccess::Reader access) {
     offer.model = shared.getMemory();
     offer.places = {shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep(),
                     shared.getReadableAt()};
+    offer.appliesSlices = shared.getAppliesSlices();
   }
   offer.notShared = printable(wire::textIn(access.getNotShared()));
   offer.ringBytesMax = access.getRingBytesMax();

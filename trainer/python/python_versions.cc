@@ -1,7 +1,6 @@
 #include "trainer/python/python_versions.h"
 
 #include <string>
-#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -44,16 +43,18 @@ struct Mapping {
     constexpr size_t kQuick = 1 << 20;
     const auto unmap = [mapping = *this] { munmap(mapping.begin, mapping.bytes); };
     if (bytes <= kQuick) return unmap();
+    madvise(begin, bytes, MADV_DONTFORK);  // a child that is forked now would keep the file and its locks
     try {
       std::thread(unmap).detach();
-    } catch (const std::system_error&) {
+    } catch (...) {
       unmap();
     }
   }
 };
 
 /// The bytes of a file from `offset` on, a multiple of the page size. What is written to them stays in this
-/// process. The file stays open, with its locks, as long as the array exists.
+/// process. The file stays open, with its locks, until the array's memory is unmapped, soon after the array's
+/// end.
 nb::object mapFile(int fd, uint64_t offset, uint64_t bytes) {
   struct stat status {};
   if (fstat(fd, &status) != 0) {

@@ -65,13 +65,14 @@ struct ClientOptions {
   /// its ring. Two processes share a device by time slicing, and each slice costs several context switches:
   /// large ones are faster.
   uint64_t deviceChunkBytes = 32u << 20;
-  /// Largest slice of a gradient through a ring in host memory, where the daemon shares its parameters: a
-  /// sixteenth of the model in whole MiB, at most this and at least `chunkBytes`. Each slice wakes both ends.
+  /// Limit on slices of gradients through a ring in host memory to a daemon that applies them as they arrive
+  /// (hogwild without a log). Their size is a sixteenth of the model in whole MiB, at least `chunkBytes`, and
+  /// at most this, a quarter of the ring and the daemon's limit on slices. Each slice wakes both ends.
   uint64_t ringChunkBytes = 4u << 20;
-  /// Limit on slices of `chunkBytes` in flight per connection; smaller slices may be more. 0: 4, and over a
-  /// network as many as fill the path to the daemon, up to 64 slices and 32 MiB; through a ring as many of 2
-  /// to 4 as keep it at 8 MiB, for the caches. Rows of tables, pushes with rows and initial values always keep
-  /// 4 in flight.
+  /// Limit on slices in flight per connection; slices smaller than `chunkBytes` may be more. 0: 4, and over a
+  /// network as many as fill the path to the daemon, up to 64 slices and 32 MiB; of gradients through a ring
+  /// in host memory 2 to 4, 8 MiB together. Rows of tables, pushes with rows and initial values always keep 4
+  /// in flight.
   uint32_t window = 0;
   /// Connections of a trainer, each with its own I/O thread; at most one for each shard, and a single one
   /// where values travel through memory shared with the daemon. Each shard uses one of them.

@@ -11,10 +11,21 @@ namespace psd {
 
 RingSizes RingSizes::of(const std::vector<Slice>& slices, uint64_t bytesMax, uint32_t window) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
-  uint64_t largest = 0;  // elements
-  for (const Slice& slice : slices) largest = std::max(largest, slice.count);
-  const uint64_t bytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
+  const uint64_t bytes = (largestSlice(slices) + kGrain - 1) / kGrain * kGrain * sizeof(float);
   return {bytes, static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / bytes))};
+}
+
+uint64_t ringSliceBytes(uint64_t modelBytes, uint64_t chunkBytes, uint64_t most, uint64_t ringBytes) {
+  constexpr uint64_t kSlicesMin = 16, kMiB = 1 << 20;
+  const uint64_t share = modelBytes / kSlicesMin / kMiB * kMiB;
+  return std::max(chunkBytes, std::min({share, most, ringBytes / 4}));
+}
+
+uint32_t ringWindow(const std::vector<Slice>& slices, uint32_t most) {
+  constexpr uint64_t kRingBytes = 8u << 20;
+  constexpr uint32_t kLeast = 2;
+  const uint64_t sliceBytes = std::max<uint64_t>(largestSlice(slices), 1) * sizeof(float);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(kRingBytes / sliceBytes, kLeast, std::max(most, kLeast)));
 }
 
 RingPlaces::RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count)

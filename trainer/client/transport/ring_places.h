@@ -21,6 +21,14 @@ struct RingSizes {
   uint32_t places = 0;
 };
 
+/// Bytes of a slice of gradients through a ring of at most `ringBytes`, between `chunkBytes` and `most`: each
+/// slice wakes both ends, and a sixteenth of the model lets the daemon start soon. A pure function.
+uint64_t ringSliceBytes(uint64_t modelBytes, uint64_t chunkBytes, uint64_t most, uint64_t ringBytes);
+
+/// As many of 2 to `most` slices as a ring of 8 MiB holds, which stays in a processor's cache. A pure
+/// function.
+uint32_t ringWindow(const std::vector<Slice>& slices, uint32_t most);
+
 /// Allocates the places of a ring, of one slice each. A place that was announced to the daemon stays taken
 /// until the daemon answers: after the connection broke, the daemon may still read or write it. Belongs to
 /// the channel's event loop.

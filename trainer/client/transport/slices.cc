@@ -36,6 +36,12 @@ std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
   return slices;
 }
 
+uint64_t largestSlice(const std::vector<Slice>& slices) {
+  uint64_t largest = 0;
+  for (const Slice& slice : slices) largest = std::max(largest, slice.count);
+  return largest;
+}
+
 uint32_t slicesInFlight(const std::vector<Slice>& slices, uint32_t window, uint64_t elementsMax) {
   constexpr uint32_t kMost = 64;
   std::vector<uint64_t> counts;

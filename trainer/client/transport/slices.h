@@ -43,6 +43,9 @@ struct DividedSlices {
 /// shard, in arena order. A pure function.
 std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax);
 
+/// Elements of the largest of these slices; 0: there are none.
+uint64_t largestSlice(const std::vector<Slice>& slices);
+
 /// How many of these slices may be unanswered at once if `window` slices of `elementsMax` may: more if they
 /// are small, so that a long round trip is not paid for every few of them, but at most 64, and no more
 /// elements in total. A pure function.

@@ -68,16 +68,16 @@ kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& t
                                      uint32_t ringWindow) {
   if (wanted_ == Transport::rpc) return Status();
   auto opened = openDeviceRings(offer, terms, window);
-  return opened.then(
-      [this, offer = std::move(offer), &terms, window, ringWindow](Status status) mutable -> kj::Promise<Status> {
-        if (!status.ok() || rings_) return status;
-        auto shared = openSharedModel(offer, terms);
-        return shared.then(
-            [this, offer = std::move(offer), &terms, window, ringWindow](Status status) -> kj::Promise<Status> {
-              if (!status.ok() || !connection_.canPush()) return status;
-              return openHostRing(offer, terms, window, ringWindow);
-            });
-      });
+  return opened.then([this, offer = std::move(offer), &terms, window,
+                      ringWindow](Status status) mutable -> kj::Promise<Status> {
+    if (!status.ok() || rings_) return status;
+    auto shared = openSharedModel(offer, terms);
+    return shared.then(
+        [this, offer = std::move(offer), &terms, window, ringWindow](Status status) -> kj::Promise<Status> {
+          if (!status.ok() || !connection_.canPush()) return status;
+          return openHostRing(offer, terms, window, ringWindow);
+        });
+  });
 }
 
 Status Transports::fallBack(const Error& why) const {

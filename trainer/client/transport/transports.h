@@ -22,6 +22,7 @@ namespace psd {
 struct TransportOffer {
   kj::Maybe<schema::SharedMemory::Client> model;
   SharedModel::Places places;  ///< with `model`
+  bool appliesSlices = false;  ///< with `model`: it does not gather gradients
   std::string notShared;       ///< why `model` is null; human-readable
   uint64_t ringBytesMax = 0;
   std::vector<uint32_t> deviceOfShard;  ///< empty: no rings on devices
@@ -36,10 +37,10 @@ class Transports {
   /// Whether values should travel in memory of the daemon's CUDA devices; open() falls back to other
   /// transports if that is not available.
   bool shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const;
-  /// Whether the daemon's parameters should be read in place, and gradients travel through a ring in host
-  /// memory, likewise.
-  bool sharesModel(const TransportOffer& offer, const SessionTerms& terms) const {
-    return wanted_ != Transport::rpc && connection_.canPush() && !terms.codec && offer.model != nullptr;
+  /// Whether gradients should be cut for a ring in host memory to a daemon that applies slices as they
+  /// arrive. Decided before open(); if the daemon then refuses the ring, such slices go in messages.
+  bool shouldUseLargeSlices(const TransportOffer& offer, const SessionTerms& terms) const {
+    return wanted_ != Transport::rpc && connection_.canPush() && !terms.codec && offer.appliesSlices;
   }
   /// After observing or joining: opens the transports that the daemon offers and the client wants. Fails if
   /// the client requires shared memory and there is none. `terms` outlive the promise.

@@ -177,7 +177,7 @@ TEST_CASE("rows are created and evicted by the rules, and replayed from the log 
       auto record = parseRecord(bytes);
       PSD_REQUIRE_OK(record);
       REQUIRE(record->has_value());
-      PSD_REQUIRE_OK(replayer.apply(**std::move(record)));
+      PSD_REQUIRE_OK(replayer.apply(**record));
     }
     for (uint32_t table = 0; table < kTables.size(); table++) {
       REQUIRE(contentOf(again->rowShard(0), table) == model.rows(table));
@@ -209,7 +209,7 @@ void repeatNewest(Replayer& replayer, const KeptLog& log) {
   auto record = parseRecord(log.records.back());
   PSD_REQUIRE_OK(record);
   REQUIRE(record->has_value());
-  PSD_REQUIRE_OK(replayer.apply(**std::move(record)));
+  PSD_REQUIRE_OK(replayer.apply(**record));
 }
 
 TEST_CASE("a replica that replays a log has its rows and counts after each record, under any own rules") {

@@ -32,6 +32,34 @@ TEST_CASE("the places of a ring are consecutive, and the one returned last is ta
   third.release();
 }
 
+constexpr uint64_t kMiB = 1 << 20;
+
+TEST_CASE("slices through a ring are a sixteenth of the model, between the limits") {
+  const auto sizeFor = [](uint64_t modelBytes, uint64_t ringBytes = 64 * kMiB) {
+    return ringSliceBytes(modelBytes, kMiB, 4 * kMiB, ringBytes);
+  };
+  CHECK(sizeFor(1000) == kMiB);
+  CHECK(sizeFor(32 * kMiB - 1) == kMiB);
+  CHECK(sizeFor(32 * kMiB) == 2 * kMiB);
+  CHECK(sizeFor(50 * kMiB) == 3 * kMiB);
+  CHECK(sizeFor(uint64_t{4} << 40) == 4 * kMiB);
+  CHECK(sizeFor(64 * kMiB, 8 * kMiB) == 2 * kMiB);
+  CHECK(sizeFor(64 * kMiB, 0) == kMiB);
+  CHECK(ringSliceBytes(64 * kMiB, 64 << 10, 64 << 10, 64 * kMiB) == 64 << 10);  // --chunk 64K
+}
+
+TEST_CASE("a ring holds two large slices, or more small ones") {
+  const auto windowFor = [](uint64_t elements, uint32_t most = 4) {
+    return ringWindow({{.count = 16}, {.count = elements}}, most);
+  };
+  CHECK(windowFor(100) == 4);
+  CHECK(windowFor(512 << 10) == 4);  // 2 MiB
+  CHECK(windowFor(768 << 10) == 2);
+  CHECK(windowFor(1 << 20) == 2);
+  CHECK(windowFor(8 << 20) == 2);
+  CHECK(ringWindow({}, 4) == 4);
+}
+
 TEST_CASE("waiters for a place are served in order, and cancelled ones are skipped") {
   auto io = kj::setupAsyncIo();
   RingPlaces places(0, 64, 1);
