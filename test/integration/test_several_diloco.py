@@ -111,11 +111,8 @@ class SeveralDiLoCo(processes.ProcessTest):
         trainers = self.learners(learners, steps)
         for after, index in ((3, 0), (7, 1), (11, 0), (11, 1)):
             daemons[1].until_status("some rounds have closed", lambda status, after=after: version(status) >= after)
-            answered = daemons[index].status()["shards"]
             daemons[index].kill()
             daemons[index] = self.one(index)
-            for now, then in zip(daemons[index].status()["shards"], answered):
-                self.assertGreaterEqual(now["version"], then["version"])
         self.assert_learned(trainers)
         for daemon, folder in zip(daemons, self.saved):
             status = daemon.until_status("all have left", lambda status: not status["trainers"])

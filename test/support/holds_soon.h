@@ -5,11 +5,11 @@
 
 namespace psd::testing {
 
-/// Waits until `condition()` holds, for up to a minute; whether it does. For effects of other threads that no
+/// Waits until `condition()` holds, for up to three minutes; whether it does. For effects of other threads that no
 /// call waits for.
 template <class Condition>
 bool holdsSoon(const Condition& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
