@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "common/checksum/crc32c.h"
 #include "server/checkpoint/record_bytes.h"
 
 namespace psd {
@@ -33,6 +32,8 @@ struct SegmentBytes {
 };
 static_assert(sizeof(SegmentBytes) == kSegmentHeaderBytes);
 constexpr size_t kSegmentCovered = offsetof(SegmentBytes, segment);
+
+constexpr uint64_t kInPlaceBytesMin = uint64_t{64} << 10;  // smaller gradients are copied with the rest
 
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
@@ -340,10 +341,12 @@ uint64_t recordBytes(const AppliedUpdate& update) {
          padded(update.gradient.bytes().size());
 }
 
-void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
+namespace {
+
+/// Appends the record of an update without its gradient.
+void appendUpTo(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
   // The codec's name suffices to decode, and is all that is known: the options are the trainer's.
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
-  const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};
   header.type = update.scalars.difference ? kDifferenceRecord : kUpdateRecord;
   if (update.rows) header.type = update.beside.empty() ? kRowUpdateRecord : kRowUpdateBesideRecord;
@@ -356,7 +359,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   header.elements = update.gradient.size();
   header.codecBytes = static_cast<uint32_t>(codec.size());
   header.part = static_cast<uint32_t>(update.part);
-  header.gradientBytes = gradient.size();
+  header.gradientBytes = update.gradient.bytes().size();
   header.bytes = recordBytes(update);
   append(out, &header, sizeof header);
   for (const UpdateSource& source : update.sources) {
@@ -369,8 +372,26 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   if (update.scalars.pushed) appendHyperparameters(out, update.scalars);
   if (update.rows && !update.beside.empty()) appendBeside(out, update.beside);
   if (update.rows) appendRows(out, *update.rows);
+}
+
+}  // namespace
+
+void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
+  const std::span<const std::byte> gradient = update.gradient.bytes();
+  appendUpTo(out, number, shard, update);
   append(out, gradient.data(), gradient.size());
   pad(out);
+}
+
+void appendRecord(PendingRecords& out, ByteBudget::Lease space, uint64_t number, ShardId shard,
+                  const AppliedUpdate& update) {
+  const std::span<const std::byte> gradient = update.gradient.bytes();
+  const uint64_t bytes = recordBytes(update);
+  if (!update.owner || gradient.size() < kInPlaceBytesMin || padded(gradient.size()) != gradient.size()) {
+    return appendRecord(out.place(bytes, std::move(space)), number, shard, update);
+  }
+  appendUpTo(out.place(bytes - gradient.size(), std::move(space)), number, shard, update);
+  out.endWith(gradient, update.owner);
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& logged) {
@@ -444,14 +465,16 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const FileChange
   pad(out);
 }
 
-void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite) {
+void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite, std::span<const std::byte> rest) {
   while (!bytes.empty()) {
     RecordHeader header = headerIn(bytes);
     header.firstOfWrite = firstOfWrite;
     std::memcpy(bytes.data(), &header, sizeof header);
-    header.crc = recordCrc(bytes.first(header.bytes));
+    const size_t here = std::min<size_t>(header.bytes, bytes.size());
+    header.crc = recordCrc(bytes.first(here));
+    if (here < header.bytes) header.crc = crc32c(rest, header.crc);
     std::memcpy(bytes.data(), &header, sizeof header);
-    bytes = bytes.subspan(header.bytes);
+    bytes = bytes.subspan(here);
   }
 }
 
@@ -472,6 +495,11 @@ std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderB
 
 bool hasRightChecksum(std::span<const std::byte> record) {
   return record.size() >= kRecordHeaderBytes && headerIn(record).crc == recordCrc(record);
+}
+
+RecordChecksum::RecordChecksum(std::span<const std::byte, kRecordPrefixBytes> prefix) {
+  std::memcpy(&announced_, prefix.data(), sizeof announced_);
+  computed_ = recordCrc(prefix);
 }
 
 namespace {

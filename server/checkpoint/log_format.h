@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "common/checksum/crc32c.h"
 #include "common/codec/codec.h"
 #include "common/safetensors/buffer_set.h"
 #include "common/status/status.h"
 #include "server/checkpoint/file_change.h"
+#include "server/checkpoint/pending_records.h"
 #include "server/membership/roster.h"
 #include "server/membership/sample_plan.h"
 #include "server/store/update_log.h"
@@ -94,6 +96,7 @@ struct LogRecord {
 /// Size of the record of an update, in bytes.
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kAssignmentRecordBytes = 120;
+inline uint64_t recordBytes(const LoggedAssignment&) { return kAssignmentRecordBytes; }
 uint64_t recordBytes(const Departed& departed);
 uint64_t recordBytes(const BufferSet& buffers);
 uint64_t recordBytes(const FileChange& change);
@@ -106,8 +109,17 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet&
 /// For replication to a standby only: no log on disk holds such records.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const FileChange& change);
+/// Appends the record of an update to `out`, whose gradient stays in place if it has an owner and is large.
+/// `space`: see PendingRecords::place().
+void appendRecord(PendingRecords& out, ByteBudget::Lease space, uint64_t number, ShardId shard,
+                  const AppliedUpdate& update);
+template <class Record>
+void appendRecord(PendingRecords& out, ByteBudget::Lease space, uint64_t number, const Record& record) {
+  appendRecord(out.place(recordBytes(record), std::move(space)), number, record);
+}
 /// Seals the consecutive records in `bytes`: sets their checksums, and the first record of this write.
-void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);
+/// `rest`: the end of the last record.
+void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite, std::span<const std::byte> rest = {});
 
 /// The length announced by a record's first bytes; nullopt if they cannot start a record.
 std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);
@@ -122,6 +134,18 @@ struct RecordPlace {
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> header);
 /// Verifies the checksum of a complete record.
 bool hasRightChecksum(std::span<const std::byte> record);
+/// Verifies the checksum of a record whose bytes arrive one after the other. A value type.
+class RecordChecksum {
+ public:
+  RecordChecksum() = default;
+  explicit RecordChecksum(std::span<const std::byte, kRecordPrefixBytes> prefix);
+  /// Adds the bytes after the prefix.
+  void add(std::span<const std::byte> next) { computed_ = crc32c(next, computed_); }
+  bool right() const { return computed_ == announced_; }
+
+ private:
+  uint32_t announced_ = 0, computed_ = 0;
+};
 /// Parses a complete record. Nullopt if the checksum is wrong: the record was torn. An Error if the record is
 /// intact but this psd cannot read it.
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes);

@@ -65,7 +65,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
     return 0;
   }
   const uint64_t number = next_++;
-  appendRecord(pending_.place(recordBytes(update), std::move(space)), number, shard, update);
+  appendRecord(pending_, std::move(space), number, shard, update);
   pendingUpdates_++;
   records_++;
   due_ = true;
@@ -77,7 +77,7 @@ uint64_t LogWriter::append(const BufferSet& buffers, ByteBudget::Lease space) {
   std::lock_guard hold(mutex_);
   if (broken_) return 0;  // the checkpoint that mends the log has them
   const uint64_t number = next_++;
-  appendRecord(pending_.place(recordBytes(buffers), std::move(space)), number, buffers);
+  appendRecord(pending_, std::move(space), number, buffers);
   records_++;
   due_ = true;
   wake_.notify_one();
@@ -88,7 +88,7 @@ uint64_t LogWriter::append(const LoggedAssignment& assignment) {
   std::lock_guard hold(mutex_);
   if (broken_) return 0;  // nothing is lost: the trainer reports its samples when it reconnects
   const uint64_t number = next_++;
-  appendRecord(pending_.place(kAssignmentRecordBytes, {}), number, assignment);
+  appendRecord(pending_, {}, number, assignment);
   records_++;
   return number;
 }
@@ -226,8 +226,9 @@ Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t ne
   const Stopwatch watch;
   uint64_t bytes = 0;
   for (PendingRecords::Piece& piece : batch.pieces()) {
-    sealRecords(piece, firstRecord);
-    PSD_RETURN_IF_ERROR(file_->append(piece));
+    sealRecords(piece.bytes, firstRecord, piece.rest);
+    PSD_RETURN_IF_ERROR(file_->append(piece.bytes));
+    if (!piece.rest.empty()) PSD_RETURN_IF_ERROR(file_->append(piece.rest));
     bytes += piece.size();
   }
   PSD_RETURN_IF_ERROR(file_->sync());

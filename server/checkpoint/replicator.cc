@@ -41,19 +41,16 @@ uint64_t Replicator::number(uint64_t diskNumber) {
   return number;
 }
 
-std::vector<std::byte>* Replicator::place(uint64_t bytes) {
-  if (!open_) return nullptr;
-  pendingBytes_ += bytes;
-  unheldBytes_ += bytes;
-  return &pending_.place(bytes, {});
-}
-
 template <class ToDisk, class... Record>
 uint64_t Replicator::add(const ToDisk& toDisk, uint64_t bytes, const Record&... record) {
   Fulfillers wake;
   std::unique_lock hold(mutex_);
   const uint64_t own = number(disk_ ? toDisk(*disk_) : 0);
-  if (auto* const out = place(bytes)) appendRecord(*out, own, record...);
+  if (open_) {
+    appendRecord(pending_, {}, own, record...);
+    pendingBytes_ += bytes;
+    unheldBytes_ += bytes;
+  }
   wakeReader(wake);
   hold.unlock();
   fulfillAll(wake);
@@ -178,7 +175,7 @@ std::optional<Replicator::Batch> Replicator::take(Stream stream, PendingRecords 
     batch.next = next_;
     batch.bytes = std::exchange(pendingBytes_, 0);
   }
-  for (PendingRecords::Piece& piece : batch.records.pieces()) sealRecords(piece, 0);
+  for (PendingRecords::Piece& piece : batch.records.pieces()) sealRecords(piece.bytes, 0, piece.rest);
   return batch;
 }
 

@@ -98,8 +98,6 @@ class Replicator final : public UpdateLog {
   // All require the mutex.
   bool streams(Stream stream) const { return stream_ == stream && open_; }
   uint64_t number(uint64_t diskNumber);
-  /// Allocates `bytes` for a record in the stream; null: no follower.
-  std::vector<std::byte>* place(uint64_t bytes);
   bool isHeld(uint64_t number) const { return !waits_ || number < held_; }
   kj::Promise<void> whenOnDisk(uint64_t number) const;
   void end(Fulfillers& wake);

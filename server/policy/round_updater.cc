@@ -304,9 +304,11 @@ kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const
                                       shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars,
                                                             std::move(done));
                                     })
-            .then([this, index, work, scalars, gradient, owner = combined->owner,
+            .then([this, index, work, scalars, gradient, owner = std::move(combined->owner),
                    space = std::move(space)](Status status) mutable {
-              if (status.ok()) endUpdate(*work, index, {scalars, gradient, {}}, std::move(space));
+              if (!status.ok()) return status;
+              endUpdate(*work, index, {.scalars = scalars, .gradient = gradient, .owner = std::move(owner)},
+                        std::move(space));
               return status;
             });
       });

@@ -10,6 +10,7 @@
 namespace psd {
 namespace {
 
+constexpr size_t kWarmBytes = 192 << 10;  // copied, and checked while they are in the second-level cache
 constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // always accepted, whatever the configuration says
 // Memory of applied records that is kept for the next ones, at most that of a record of the largest shard by
 // default; small records are cheap to allocate.
@@ -95,18 +96,20 @@ Result<uint64_t> Follower::announced() const {
 
 Status Follower::arrive(std::span<const std::byte>& bytes) {
   const size_t missing = arrivingBytes_.value_or(kRecordPrefixBytes) - arriving_.size();
-  const auto some = bytes.first(std::min(missing, bytes.size()));
+  const auto some = bytes.first(std::min({missing, bytes.size(), kWarmBytes}));
   arriving_.insert(arriving_.end(), some.begin(), some.end());
   bytes = bytes.subspan(some.size());
+  if (arrivingBytes_) arrivingChecksum_.add(some);
   if (some.size() < missing) return {};
   if (!arrivingBytes_) {
     PSD_ASSIGN_OR_RETURN(arrivingBytes_, announced());
     Bytes record = memoryFor(*arrivingBytes_);
     record.assign(arriving_.begin(), arriving_.end());
     arriving_ = std::move(record);
+    arrivingChecksum_ = RecordChecksum(std::span(arriving_).first<kRecordPrefixBytes>());
     return {};
   }
-  if (!hasRightChecksum(arriving_)) {
+  if (!arrivingChecksum_.right()) {
     return {ErrorCode::invalidArgument, "a record from the primary has a wrong checksum"};
   }
   arrivingBytes_.reset();

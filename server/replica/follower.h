@@ -127,9 +127,11 @@ class Follower final {
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;
 
-  // Used by the caller only: the start of an incomplete record, and its size once that has arrived.
+  // Used by the caller only: the start of an incomplete record, and its size and checksum once they have
+  // arrived.
   Bytes arriving_;
   std::optional<uint64_t> arrivingBytes_;
+  RecordChecksum arrivingChecksum_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

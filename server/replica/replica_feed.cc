@@ -126,16 +126,16 @@ kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, si
   auto& pieces = batch->records.pieces();
   if (piece == pieces.size()) return kj::READY_NOW;
   return slot().then([this, batch = std::move(batch), piece, at]() mutable {
-    const std::vector<std::byte>& bytes = batch->records.pieces()[piece];
-    const size_t some = std::min<size_t>(bytes.size() - at, kChunkBytes);
-    tasks_.add(link_->records(std::span(bytes).subspan(at, some), batch)
-                   .then([this, some](const Result<uint64_t>& held) {
-                     if (!held.ok()) return close(held.status());
-                     holds(*held, some);
-                     reuseSent();
-                     freeSlot();
-                   }));
-    const bool pieceEnds = at + some == bytes.size();
+    const PendingRecords::Piece& records = batch->records.pieces()[piece];
+    const std::span<const std::byte> left = records.from(at);
+    const size_t some = std::min<size_t>(left.size(), kChunkBytes);
+    tasks_.add(link_->records(left.first(some), batch).then([this, some](const Result<uint64_t>& held) {
+      if (!held.ok()) return close(held.status());
+      holds(*held, some);
+      reuseSent();
+      freeSlot();
+    }));
+    const bool pieceEnds = at + some == records.size();
     return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at + some);
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 namespace psd {
 namespace {
@@ -57,8 +58,7 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
     lentBytes_ -= bytes;
     return noBuffer(bytes, "the system is out of memory");
   }
-  return std::shared_ptr<float>(static_cast<float*>(buffer.data),
-                                [pool = shared_from_this(), buffer](float*) { pool->returnBuffer(buffer); });
+  return std::shared_ptr<float>(static_cast<float*>(buffer.data), Return{shared_from_this(), buffer});
 }
 
 void StagingPool::setLentBytesMax(uint64_t bytes) {
@@ -106,9 +106,18 @@ void StagingPool::releaseIdle() {
   release(idle);
 }
 
-void StagingPool::returnBuffer(Buffer buffer) {
+void StagingPool::Return::operator()(float*) { pool->returnBuffer(buffer, lent); }
+
+void StagingPool::transfer(const std::shared_ptr<const void>& owner) {
+  Return* const buffer = std::get_deleter<Return>(owner);
+  if (buffer == nullptr) return;
+  const std::lock_guard lock(buffer->pool->mutex_);
+  if (std::exchange(buffer->lent, false)) buffer->pool->lentBytes_ -= buffer->buffer.bytes;
+}
+
+void StagingPool::returnBuffer(Buffer buffer, bool lent) {
   const std::lock_guard lock(mutex_);
-  lentBytes_ -= buffer.bytes;
+  if (lent) lentBytes_ -= buffer.bytes;
   idleBytes_ += buffer.bytes;
   idle_.push_back(buffer);
 }

@@ -40,6 +40,9 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   /// A buffer of `count` floats, 64-byte aligned, contents undefined; returned to the pool with the last copy
   /// of the pointer. ErrorCode::overloaded, naming the bytes, if there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
+  /// From now on the holder of a buffer accounts for it, and it does not count as lent. Nothing happens if
+  /// `owner` does not own a pool's buffer.
+  static void transfer(const std::shared_ptr<const void>& owner);
   void setLentBytesMax(uint64_t bytes);
   /// Bytes in lent buffers.
   uint64_t lentBytes() const;
@@ -50,6 +53,14 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     uint64_t bytes = 0;
   };
 
+  /// The deleter of a buffer's pointer.
+  struct Return {
+    std::shared_ptr<StagingPool> pool;
+    Buffer buffer;
+    bool lent = true;  // guarded by the pool's mutex
+    void operator()(float* values);
+  };
+
   StagingPool(Memory memory, Limits limits) : memory_(memory), limits_(limits) {}
   /// An idle buffer of at least `bytes` that wastes at most half; null if none fits.
   Buffer takeIdle(uint64_t bytes);
@@ -57,7 +68,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   std::vector<Buffer> takeIdleBeyond(uint64_t bytes);
   void release(const std::vector<Buffer>& buffers);
   void releaseIdle();
-  void returnBuffer(Buffer buffer);
+  void returnBuffer(Buffer buffer, bool lent);
 
   const Memory memory_;
   // Guards all below. Not held while memory is allocated or freed: CUDA may then wait for its driver's

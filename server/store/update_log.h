@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -69,6 +70,9 @@ struct AppliedUpdate {
   UpdatePart part = UpdatePart::whole;
   std::optional<RowIds> rows = {};  ///< row shards only: the rows of the gradients
   RowSideChanges beside = {};       ///< row shards only
+  /// Keeps the gradient's memory, which does not change from now on: a log may keep it instead of a copy.
+  /// Null: a log copies the gradient.
+  std::shared_ptr<const void> owner = {};
 };
 
 /// The log of the updates of all shards; the records of each shard are in update order. Thread-safe.
@@ -81,8 +85,8 @@ class UpdateLog {
   /// failed. With 0 bytes: resolves once all earlier callers have their budget.
   virtual kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) = 0;
 
-  /// Copies the update and returns its log sequence number without waiting, or 0 if the log has failed. Must
-  /// be called with the shard's lock held. `space`: from space().
+  /// Copies the update, except a gradient with an owner, and returns its log sequence number without waiting,
+  /// or 0 if the log has failed. Must be called with the shard's lock held. `space`: from space().
   virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) = 0;
 
   /// Copies a change of the model's buffers, which replaces all of them; else as for an update.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,37 @@ TEST_CASE("the log returns each update as it was appended, in any codec") {
   REQUIRE(coded.codec);
   CHECK(coded.codec->name() == name);
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
+}
+
+TEST_CASE("a record whose gradient stays in place has the same bytes as a copied one") {
+  MemoryEnv env;
+  const auto values = std::make_shared<std::vector<float>>(1 << 15, 0.5f);
+  const std::vector<UpdateSource> sources = {{Rank{1}, 32, 5, Step{6}, Version{7}, 8}};
+  AppliedUpdate update{{41, 0.5}, std::span<const float>(*values), sources};
+  std::vector<std::byte> copied;
+  for (uint64_t number = 1; number <= 3; number++) appendRecord(copied, number, ShardId{2}, update);
+  sealRecords(copied, 1);
+  update.owner = values;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  PendingRecords pending;
+  for (uint64_t number = 1; number <= 3; number++) appendRecord(pending, {}, number, ShardId{2}, update);
+  std::vector<std::byte> inPlace;
+  for (PendingRecords::Piece& piece : pending.pieces()) {
+    sealRecords(piece.bytes, 1, piece.rest);
+    for (uint64_t at = 0; at < piece.size(); at += piece.from(at).size()) {
+      inPlace.insert(inPlace.end(), piece.from(at).begin(), piece.from(at).end());
+    }
+    CHECK(piece.rest.data() == reinterpret_cast<const std::byte*>(values->data()));
+  }
+  CHECK(inPlace == copied);
+  {
+    auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+    for (int i = 0; i < 3; i++) log->append(ShardId{2}, update);
+  }
+  auto records = allRecords(env);
+  PSD_REQUIRE_OK(records);
+  REQUIRE(records->size() == 3);
+  for (const LogRecord& record : *records) CHECK(std::ranges::equal(record.gradient().values(), *values));
 }
 
 TEST_CASE("a segment of an older version is read, and one of an incompatible version is rejected by that") {

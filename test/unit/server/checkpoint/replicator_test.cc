@@ -1,5 +1,8 @@
 #include "server/checkpoint/replicator.h"
 
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +32,9 @@ uint64_t append(Replicator& log, uint64_t first, uint64_t last) {
 std::vector<LogRecord> recordsOf(Replicator::Batch& batch) {
   std::vector<LogRecord> records;
   for (const PendingRecords::Piece& piece : batch.records.pieces()) {
-    std::span<const std::byte> left(piece);
+    std::vector<std::byte> whole = piece.bytes;
+    whole.insert(whole.end(), piece.rest.begin(), piece.rest.end());
+    std::span<const std::byte> left(whole);
     while (!left.empty()) {
       const uint64_t bytes = *recordBytes(left.first<kRecordPrefixBytes>());
       auto record = parseRecord({left.begin(), left.begin() + static_cast<ptrdiff_t>(bytes)});
@@ -74,6 +79,51 @@ TEST_CASE("a follower gets what is appended from then on, and a waiter resumes w
   log.held(stream, 5, batch->bytes / 2);
   CHECK(loop.resolved(fourth));
   CHECK(log.lagBytes() == 0);
+}
+
+TEST_CASE("a gradient with an owner is sent in place, and its buffer is free once the follower has it") {
+  TestLoop loop;
+  Replicator log;
+  const auto stream = log.open();
+  const auto pool =
+      StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = 1 << 20, .idleBytesMax = 0});
+  const auto gathered = [&](uint64_t count) {
+    auto made = pool->acquire(count);
+    PSD_REQUIRE_OK(made);
+    std::fill_n(made->get(), count, 0.25f);
+    return *made;
+  };
+  std::vector<std::weak_ptr<float>> buffers;
+  for (const uint64_t count :
+       {1U << 15, (1U << 15) + 1, 1U << 16}) {  // the second one ends in the middle of eight bytes
+    const std::shared_ptr<float> values = gathered(count);
+    buffers.push_back(values);
+    log.append(
+        ShardId{0},
+        {.scalars = {count, 0.1}, .gradient = std::span<const float>(values.get(), count), .owner = values},
+        {});
+    append(log, count + 1, count + 1);
+  }
+  CHECK(pool->lentBytes() == 0);
+  CHECK_FALSE(buffers[0].expired());
+  CHECK(buffers[1].expired());
+  std::optional batch = log.take(stream, {});
+  REQUIRE(batch);
+  CHECK(batch->records.pieces()[0].rest.data() ==
+        reinterpret_cast<const std::byte*>(buffers[0].lock().get()));
+  const auto records = recordsOf(*batch);
+  REQUIRE(records.size() == 6);
+  for (size_t i = 0; i < 6; i += 2) {
+    const std::vector<float> expected(records[i].scalars.number, 0.25f);
+    CHECK(std::ranges::equal(records[i].gradient().values(), expected));
+    CHECK(std::ranges::equal(records[i + 1].gradient().values(), kGradient));
+  }
+  uint64_t bytes = 0;
+  for (const PendingRecords::Piece& piece : batch->records.pieces()) bytes += piece.size();
+  CHECK(bytes == batch->bytes);
+  batch->records.clear(1 << 20);
+  CHECK(buffers[0].expired());
+  CHECK(buffers[2].expired());
 }
 
 TEST_CASE("a waiter for a follower that is gone waits until the log stops waiting for a standby") {

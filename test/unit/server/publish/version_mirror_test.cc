@@ -63,7 +63,7 @@ class Standby {
     if (!loop.resolved(filled)) return true;
     auto batch = log_.take(stream_, {});
     if (!batch) return false;
-    for (const PendingRecords::Piece& piece : batch->records.pieces()) apply(piece);
+    for (const PendingRecords::Piece& piece : batch->records.pieces()) apply(piece.bytes);
     log_.held(stream_, batch->next, batch->bytes);
     return true;
   }
