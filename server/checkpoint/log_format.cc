@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "server/checkpoint/record_bytes.h"
+#include "server/store/staging_pool.h"
 
 namespace psd {
 namespace {
@@ -387,11 +388,12 @@ void appendRecord(PendingRecords& out, ByteBudget::Lease space, uint64_t number,
                   const AppliedUpdate& update) {
   const std::span<const std::byte> gradient = update.gradient.bytes();
   const uint64_t bytes = recordBytes(update);
-  if (!update.owner || gradient.size() < kInPlaceBytesMin || padded(gradient.size()) != gradient.size()) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(gradient.data()) | gradient.size()) % 8 == 0;
+  if (!aligned || gradient.size() < kInPlaceBytesMin || !StagingPool::transfer(update.owner)) {
     return appendRecord(out.place(bytes, std::move(space)), number, shard, update);
   }
-  appendUpTo(out.place(bytes - gradient.size(), std::move(space)), number, shard, update);
-  out.endWith(gradient, update.owner);
+  appendUpTo(out.placeBefore(gradient, update.owner, bytes - gradient.size(), std::move(space)), number,
+             shard, update);
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& logged) {

@@ -109,8 +109,8 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const BufferSet&
 /// For replication to a standby only: no log on disk holds such records.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const FileChange& change);
-/// Appends the record of an update to `out`, whose gradient stays in place if it has an owner and is large.
-/// `space`: see PendingRecords::place().
+/// Appends the record of an update to `out`. A large gradient with an owner stays in place. `space`: see
+/// PendingRecords::place().
 void appendRecord(PendingRecords& out, ByteBudget::Lease space, uint64_t number, ShardId shard,
                   const AppliedUpdate& update);
 template <class Record>

@@ -226,9 +226,10 @@ Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t ne
   const Stopwatch watch;
   uint64_t bytes = 0;
   for (PendingRecords::Piece& piece : batch.pieces()) {
-    sealRecords(piece.bytes, firstRecord, piece.rest);
-    PSD_RETURN_IF_ERROR(file_->append(piece.bytes));
-    if (!piece.rest.empty()) PSD_RETURN_IF_ERROR(file_->append(piece.rest));
+    sealRecords(piece.bytes, firstRecord, piece.inPlace);
+    for (const std::span<const std::byte> part : piece.parts()) {
+      if (!part.empty()) PSD_RETURN_IF_ERROR(file_->append(part));
+    }
     bytes += piece.size();
   }
   PSD_RETURN_IF_ERROR(file_->sync());

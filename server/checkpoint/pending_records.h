@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,29 +15,30 @@ namespace psd {
 /// appended. Used by one thread at a time.
 class PendingRecords {
  public:
-  /// Consecutive whole records: `bytes`, then `rest`, the end of the last one, which lies in memory of its
-  /// own.
+  /// Consecutive whole records: `bytes`, then `inPlace`, the end of the last one, if it was not copied.
   struct Piece {
     std::vector<std::byte> bytes;
-    std::span<const std::byte> rest = {};
-    std::shared_ptr<const void> owner = {};  ///< of `rest`
+    std::span<const std::byte> inPlace = {};
+    std::shared_ptr<const void> owner = {};  ///< of `inPlace`
 
-    uint64_t size() const { return bytes.size() + rest.size(); }
-    /// The next bytes from `at` on that are contiguous; `at` is less than size().
+    uint64_t size() const { return bytes.size() + inPlace.size(); }
+    std::array<std::span<const std::byte>, 2> parts() const { return {bytes, inPlace}; }
+    /// The contiguous bytes from `at` on; `at` is less than size().
     std::span<const std::byte> from(uint64_t at) const {
       if (at < bytes.size()) return std::span(bytes).subspan(at);
-      return rest.subspan(at - bytes.size());
+      return inPlace.subspan(at - bytes.size());
     }
   };
 
-  /// Where a record of `bytes` bytes must be appended. `space`: the record's share of the budget, held until
-  /// the record is written.
+  /// Returns the memory to which the caller appends a record of `bytes` bytes. `space`: the record's share of
+  /// the budget, held until the record is written.
   std::vector<std::byte>& place(uint64_t bytes, ByteBudget::Lease space);
-  /// Completes the newest record by `rest`, whose size is a multiple of 8, in place: `owner` keeps it until
-  /// the record is written.
-  void endWith(std::span<const std::byte> rest, std::shared_ptr<const void> owner);
+  /// The same for the first `bytes` bytes of a record that ends with `inPlace`, whose address and size are
+  /// multiples of 8. `owner` keeps them until the record is written.
+  std::vector<std::byte>& placeBefore(std::span<const std::byte> inPlace, std::shared_ptr<const void> owner,
+                                      uint64_t bytes, ByteBudget::Lease space);
   bool empty() const { return pieces_.empty(); }
-  /// The pieces in order; each holds whole records.
+  /// The pieces in order.
   std::vector<Piece>& pieces() { return pieces_; }
   /// Drops all records. Keeps at most this much of their memory, so that appending does not fault in new
   /// pages.
@@ -48,6 +50,9 @@ class PendingRecords {
   }
 
  private:
+  /// The piece in which there is room for `bytes` bytes; a new one has room for `atLeast`.
+  Piece& room(uint64_t bytes, uint64_t atLeast);
+
   std::vector<Piece> pieces_;
   std::vector<std::vector<std::byte>> spare_;
   std::vector<ByteBudget::Lease> rooms_;

@@ -68,7 +68,7 @@ uint64_t Replicator::append(const BufferSet& buffers, ByteBudget::Lease space) {
 }
 
 uint64_t Replicator::append(const LoggedAssignment& assignment) {
-  return add([&](LogWriter& disk) { return disk.append(assignment); }, kAssignmentRecordBytes, assignment);
+  return add([&](LogWriter& disk) { return disk.append(assignment); }, recordBytes(assignment), assignment);
 }
 
 uint64_t Replicator::append(const Departed& departed) {
@@ -175,7 +175,7 @@ std::optional<Replicator::Batch> Replicator::take(Stream stream, PendingRecords 
     batch.next = next_;
     batch.bytes = std::exchange(pendingBytes_, 0);
   }
-  for (PendingRecords::Piece& piece : batch.records.pieces()) sealRecords(piece.bytes, 0, piece.rest);
+  for (PendingRecords::Piece& piece : batch.records.pieces()) sealRecords(piece.bytes, 0, piece.inPlace);
   return batch;
 }
 

@@ -40,8 +40,7 @@ class Replicator final : public UpdateLog {
   /// Sets the log on disk from now on; null: none.
   void setDisk(std::shared_ptr<LogWriter> disk);
 
-  /// Memory of records that a stream keeps for the next ones: that of a record of the largest shard by
-  /// default.
+  /// Limit on the memory that a stream keeps for the next records: one of the largest shard by default.
   static constexpr uint64_t kSpareBytesMax = uint64_t{72} << 20;
 
   /// Identifies one follower's stream; rises.

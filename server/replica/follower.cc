@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kWarmBytes = 192 << 10;  // copied, and checked while they are in the second-level cache
+constexpr size_t kWarmBytes = 192 << 10;  // a piece that the second-level cache holds until it is checked
 constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // always accepted, whatever the configuration says
 // Memory of applied records that is kept for the next ones, at most that of a record of the largest shard by
 // default; small records are cheap to allocate.

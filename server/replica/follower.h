@@ -100,9 +100,10 @@ class Follower final {
   /// Empty memory for a record, that of an applied one if possible: faulting in new pages takes longer than
   /// filling them.
   Bytes memoryFor(uint64_t bytes);
+  /// Keeps the memory of an applied record for memoryFor(). That of an update of several shards is not kept.
   void reuse(Bytes memory);
-  /// Takes as many of `bytes` as the record that is arriving lacks; queues it once it is complete and its
-  /// checksum is right.
+  /// Takes the next bytes of the arriving record, at most kWarmBytes; queues the record once it is complete
+  /// and its checksum is right.
   Status arrive(std::span<const std::byte>& bytes);
   /// The size that arriving_ announces; an Error if no record has it.
   Result<uint64_t> announced() const;
@@ -127,8 +128,8 @@ class Follower final {
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;
 
-  // Used by the caller only: the start of an incomplete record, and its size and checksum once they have
-  // arrived.
+  // Used by the caller only: the start of an incomplete record, its checksum so far, and its size once that
+  // has arrived.
   Bytes arriving_;
   std::optional<uint64_t> arrivingBytes_;
   RecordChecksum arrivingChecksum_;

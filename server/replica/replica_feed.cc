@@ -127,16 +127,21 @@ kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, si
   if (piece == pieces.size()) return kj::READY_NOW;
   return slot().then([this, batch = std::move(batch), piece, at]() mutable {
     const PendingRecords::Piece& records = batch->records.pieces()[piece];
-    const std::span<const std::byte> left = records.from(at);
-    const size_t some = std::min<size_t>(left.size(), kChunkBytes);
-    tasks_.add(link_->records(left.first(some), batch).then([this, some](const Result<uint64_t>& held) {
-      if (!held.ok()) return close(held.status());
-      holds(*held, some);
-      reuseSent();
-      freeSlot();
-    }));
-    const bool pieceEnds = at + some == records.size();
-    return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at + some);
+    const uint64_t end = std::min<uint64_t>(records.size(), at + kChunkBytes);
+    while (at < end) {  // two calls if a gradient in place begins in between
+      const auto left = records.from(at);
+      const auto part = left.first(std::min<uint64_t>(left.size(), end - at));
+      at += part.size();
+      tasks_.add(link_->records(part, batch)
+                     .then([this, bytes = part.size(), last = at == end](const Result<uint64_t>& held) {
+                       if (!held.ok()) return close(held.status());
+                       holds(*held, bytes);
+                       reuseSent();
+                       if (last) freeSlot();
+                     }));
+    }
+    const bool pieceEnds = at == records.size();
+    return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at);
   });
 }
 

@@ -41,10 +41,8 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
                                  " bytes are in use");
     }
     buffer = takeIdle(bytes);
-    if (buffer.data == nullptr) {
-      surplus = takeIdleBeyond(limits_.idleBytesMax);
-      buffer.bytes = bytes;
-    }
+    if (buffer.data == nullptr) buffer.bytes = bytes;
+    surplus = takeIdleBeyond(limits_.idleBytesMax);
     lentBytes_ += buffer.bytes;
   }
   release(surplus);
@@ -108,11 +106,12 @@ void StagingPool::releaseIdle() {
 
 void StagingPool::Return::operator()(float*) { pool->returnBuffer(buffer, lent); }
 
-void StagingPool::transfer(const std::shared_ptr<const void>& owner) {
+bool StagingPool::transfer(const std::shared_ptr<const void>& owner) {
   Return* const buffer = std::get_deleter<Return>(owner);
-  if (buffer == nullptr) return;
+  if (buffer == nullptr || buffer->pool->memory_.scarce) return false;
   const std::lock_guard lock(buffer->pool->mutex_);
   if (std::exchange(buffer->lent, false)) buffer->pool->lentBytes_ -= buffer->buffer.bytes;
+  return true;
 }
 
 void StagingPool::returnBuffer(Buffer buffer, bool lent) {

@@ -24,12 +24,13 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   struct Memory {
     void* (*allocate)(size_t bytes);
     void (*release)(void* memory);
+    bool scarce = false;  ///< page-locked, for example: buffers cannot be transferred
   };
   /// Ordinary host memory.
   static Memory hostMemory();
   struct Limits {
     uint64_t lentBytesMax;  ///< buffers beyond it are rejected, unless no other is lent
-    uint64_t idleBytesMax;  ///< idle bytes kept when a request fits no idle buffer
+    uint64_t idleBytesMax;  ///< idle bytes kept by acquire()
   };
 
   static std::shared_ptr<StagingPool> make(Memory memory, Limits limits);
@@ -40,9 +41,9 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   /// A buffer of `count` floats, 64-byte aligned, contents undefined; returned to the pool with the last copy
   /// of the pointer. ErrorCode::overloaded, naming the bytes, if there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
-  /// From now on the holder of a buffer accounts for it, and it does not count as lent. Nothing happens if
-  /// `owner` does not own a pool's buffer.
-  static void transfer(const std::shared_ptr<const void>& owner);
+  /// Makes the holder of a buffer account for it: the buffer no longer counts as lent. False if `owner` does
+  /// not own a pool's buffer, or its memory is scarce.
+  static bool transfer(const std::shared_ptr<const void>& owner);
   void setLentBytesMax(uint64_t bytes);
   /// Bytes in lent buffers.
   uint64_t lentBytes() const;
@@ -57,7 +58,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   struct Return {
     std::shared_ptr<StagingPool> pool;
     Buffer buffer;
-    bool lent = true;  // guarded by the pool's mutex
+    bool lent = true;  // changed under the pool's mutex, and read by the last owner
     void operator()(float* values);
   };
 

@@ -70,8 +70,8 @@ struct AppliedUpdate {
   UpdatePart part = UpdatePart::whole;
   std::optional<RowIds> rows = {};  ///< row shards only: the rows of the gradients
   RowSideChanges beside = {};       ///< row shards only
-  /// Keeps the gradient's memory, which does not change from now on: a log may keep it instead of a copy.
-  /// Null: a log copies the gradient.
+  /// Keeps the gradient's memory, which does not change from now on: a log may keep it instead of a copy if
+  /// it is a buffer of a StagingPool. Null: a log copies the gradient.
   std::shared_ptr<const void> owner = {};
 };
 

@@ -132,7 +132,7 @@ class Ledger {
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros, Ledger& ledger) {
   ClientOptions options;
   options.servers = order.addresses;
-  options.chunkBytes = options.deviceChunkBytes = order.chunkBytes;
+  options.chunkBytes = options.deviceChunkBytes = options.ringChunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
   options.onMove = [&ledger](const auto&, const auto& to) { (void)ledger.moved(to); };

@@ -9,6 +9,7 @@
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
+#include "test/support/temp_dir.h"
 #include "trainer/client/api/client.h"
 
 namespace psd::transport_test {
@@ -215,6 +216,37 @@ TEST_CASE("transport: the daemon's end shows in a pull that needs no call, and t
   REQUIRE(!pull.ok());
   CHECK((pull.error().code == ErrorCode::shuttingDown || pull.error().code == ErrorCode::unavailable));
   CHECK(sameBits(client->view(), initial));
+}
+
+TEST_CASE("Transport: a large gradient travels in large slices only where they are applied as they arrive") {
+  struct Case {
+    const char* policy;
+    bool logs, large;
+  };
+  const auto [policy, logs, large] =
+      GENERATE(Case{"hogwild", false, true}, Case{"hogwild", true, false}, Case{"locked", false, false});
+  CAPTURE(policy, logs);
+  const testing::TempDir folder;
+  Json config = configOf(policy, 1);
+  config["optimizer"] = {{"type", "sgd"}, {"lr", 1.0}};
+  if (logs) config["durability"] = {{"type", "log"}, {"path", folder.file("saved")}};
+  testing::LocalServer server(config);
+  ClientOptions options;
+  options.servers.push_back(server.unixAddress());
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  const ModelSpec model = modelOf(uint64_t{8} << 20);  // 32 MiB, and a little more
+  const std::vector<float> initial(ModelLayout(model).totalElements(), 1.f);
+  auto info = joinBy(**client, model, initial);
+  PSD_REQUIRE_OK(info);
+  CHECK(info->pushTransport == "shm");
+  const std::vector<float> gradient(initial.size(), 0.25f);
+  PSD_REQUIRE_OK((*client)->push(Step{1}, gradient, 1, {Version{0}}).wait());
+  CHECK(server.status()["counters"]["push_slices"] == (large ? 17 : 33));
+  std::vector<float> values(initial.size());
+  PSD_REQUIRE_OK((*client)->pull(values).wait());
+  CHECK(std::ranges::all_of(values, [](float value) { return value == 0.75f || value == 1.f; }));
+  CHECK(values[0] == 0.75f);
 }
 
 }  // namespace psd::transport_test

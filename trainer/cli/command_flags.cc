@@ -68,7 +68,7 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
 void addSliceFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--chunk", flags.chunk,
                  "maximum size of a slice on the wire; auto: 1 MiB, up to 4 MiB through shared memory under "
-                 "hogwild without a log, in memory of CUDA devices the daemon's limit")
+                 "hogwild without a log or a standby, in memory of CUDA devices the daemon's limit")
       ->type_name("BYTES")
       ->capture_default_str();
   app.add_option(

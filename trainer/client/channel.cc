@@ -148,8 +148,8 @@ kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   sizeWindows();
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
-  const auto ring = windowIsGiven_ ? window_ : ringWindow(terms_.slices, window_);
-  return transports_.open(std::move(in.offer), terms_, window_, ring).then([this](Status status) {
+  const auto ringSlices = windowIsGiven_ ? window_ : ringWindow(terms_.slices, window_);
+  return transports_.open(std::move(in.offer), terms_, window_, ringSlices).then([this](Status status) {
     // Pulls from shared memory make no calls, in which the end of the connection would show.
     if (status.ok() && transports_.sharedModel())
       lost_ = connection_.whenDisconnected().eagerlyEvaluate(nullptr);

@@ -20,7 +20,7 @@ void* allocatePinned(size_t bytes) {
 void releasePinned(void* memory) { cudaFreeHost(memory); }
 
 std::shared_ptr<StagingPool> makePinnedPool() {
-  return StagingPool::make({.allocate = allocatePinned, .release = releasePinned},
+  return StagingPool::make({.allocate = allocatePinned, .release = releasePinned, .scarce = true},
                            {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax});
 }
 

@@ -66,13 +66,14 @@ struct ClientOptions {
   /// large ones are faster.
   uint64_t deviceChunkBytes = 32u << 20;
   /// Limit on slices of gradients through a ring in host memory to a daemon that applies them as they arrive
-  /// (hogwild without a log). Their size is a sixteenth of the model in whole MiB, at least `chunkBytes`, and
-  /// at most this, a quarter of the ring and the daemon's limit on slices. Each slice wakes both ends.
+  /// (hogwild without a log or a standby). Their size is a sixteenth of the model in whole MiB, at least
+  /// `chunkBytes`, and at most this, a quarter of the ring and the daemon's limit on slices. Each slice wakes
+  /// both ends.
   uint64_t ringChunkBytes = 4u << 20;
   /// Limit on slices in flight per connection; slices smaller than `chunkBytes` may be more. 0: 4, and over a
   /// network as many as fill the path to the daemon, up to 64 slices and 32 MiB; of gradients through a ring
-  /// in host memory 2 to 4, 8 MiB together. Rows of tables, pushes with rows and initial values always keep 4
-  /// in flight.
+  /// in host memory 2 to 4, at most 8 MiB if that is two. Rows of tables, pushes with rows and initial values
+  /// always keep 4 in flight.
   uint32_t window = 0;
   /// Connections of a trainer, each with its own I/O thread; at most one for each shard, and a single one
   /// where values travel through memory shared with the daemon. Each shard uses one of them.

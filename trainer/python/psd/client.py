@@ -227,9 +227,9 @@ class Client:
         PSD_TOKEN_FILE, PSD_TOKEN. `tls_ca`: the authorities trusted at tls://; `tls_cert` and `tls_key`: the client's
         certificate; all files are in PEM format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times are in seconds.
         `retry_timeout`: how long a client whose connection broke tries to reconnect. `window`: slices of `chunk` bytes
-        (None: 1 MiB, or up to 4 MiB through shared memory under hogwild without a log) in flight on each of the
-        `connections`; None: 4, or over a network as many as fill the path to the daemon, except for rows of tables,
-        pushes with rows and initial values, where it is 4. `on_event(what, line)` is called when a fault delays the client
+        (None: 1 MiB, or up to 4 MiB through shared memory under hogwild without a log or a standby) in flight on each of
+        the `connections`; None: 4, of large ones in shared memory 2, or over a network as many as fill the path to the
+        daemon, except for rows of tables, pushes with rows and initial values, where it is 4. `on_event(what, line)` is called when a fault delays the client
         (what: "waits", "broke") and when it has recovered ("back"); None: the logger "psd" gets the line. `device`: the
         device of the arrays of values and gradients that are passed to calls: "cuda:N" or a torch.device; None: host
         memory. A call waits for pending work on such an array in the current stream of its library; an array that a call

@@ -28,6 +28,7 @@ class KeptLog final : public UpdateLog {
   uint64_t append(ShardId, const AppliedUpdate& update, ByteBudget::Lease space) override {
     std::vector<float>& values = gradients.emplace_back(update.gradient.size());
     update.gradient.copyTo(0, values);
+    owned.push_back(update.owner != nullptr);
     rooms.push_back(std::move(space));
     return gradients.size();
   }
@@ -36,6 +37,7 @@ class KeptLog final : public UpdateLog {
 
   const ByteBudget& budget() const { return *room_; }
   std::vector<std::vector<float>> gradients;
+  std::vector<bool> owned;               ///< whether a log may keep the gradient in place
   std::vector<ByteBudget::Lease> rooms;  ///< of what is not durable
 
  private:
@@ -129,6 +131,18 @@ TEST_CASE("the log gets what was applied, though the trainer keeps writing to it
   std::vector<float> applied = fixture.weights();
   for (float& value : applied) value = -value;
   CHECK_FALSE(firstDifference(fixture.log->gradients[0], applied));
+}
+
+TEST_CASE("a gradient that was gathered goes to the log in place, and one in a message as a copy") {
+  Fixture fixture(GENERATE("hogwild", "locked", "bounded_staleness"));
+  const std::vector<float> ones(kElements, 1.f);
+  const std::span<const float> values = ones;
+  ShardPush& push = fixture.begin(1);
+  PSD_REQUIRE_OK(fixture.loop.wait(fixture.start(push, 0, values.first(kElements / 2))));
+  PSD_REQUIRE_OK(fixture.loop.wait(fixture.start(push, kElements / 2, values.subspan(kElements / 2))));
+  PSD_REQUIRE_OK(fixture.push(2, values));
+  CHECK(fixture.log->owned == std::vector{true, false});
+  CHECK(fixture.log->gradients == std::vector(2, ones));
 }
 
 TEST_CASE("a value that became NaN in shared memory after it was checked is rejected") {

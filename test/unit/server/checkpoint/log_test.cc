@@ -9,6 +9,7 @@
 #include "server/checkpoint/log_writer.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
+#include "test/support/holds_soon.h"
 #include "test/support/memory_env.h"
 
 namespace psd::log_test {
@@ -70,34 +71,45 @@ TEST_CASE("the log returns each update as it was appended, in any codec") {
 }
 
 TEST_CASE("a record whose gradient stays in place has the same bytes as a copied one") {
+  constexpr uint64_t kCount = 1 << 15;
   MemoryEnv env;
-  const auto values = std::make_shared<std::vector<float>>(1 << 15, 0.5f);
+  auto pool = StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = 1 << 20, .idleBytesMax = 0});
+  auto values = pool->acquire(kCount);
+  PSD_REQUIRE_OK(values);
+  std::fill_n(values->get(), kCount, 0.5f);
   const std::vector<UpdateSource> sources = {{Rank{1}, 32, 5, Step{6}, Version{7}, 8}};
-  AppliedUpdate update{{41, 0.5}, std::span<const float>(*values), sources};
+  const std::span<const float> gradient(values->get(), kCount);
+  AppliedUpdate update{{41, 0.5}, gradient, sources};
   std::vector<std::byte> copied;
   for (uint64_t number = 1; number <= 3; number++) appendRecord(copied, number, ShardId{2}, update);
   sealRecords(copied, 1);
-  update.owner = values;
-  PSD_REQUIRE_OK(env.createFolder("/data"));
-  PendingRecords pending;
-  for (uint64_t number = 1; number <= 3; number++) appendRecord(pending, {}, number, ShardId{2}, update);
-  std::vector<std::byte> inPlace;
-  for (PendingRecords::Piece& piece : pending.pieces()) {
-    sealRecords(piece.bytes, 1, piece.rest);
-    for (uint64_t at = 0; at < piece.size(); at += piece.from(at).size()) {
-      inPlace.insert(inPlace.end(), piece.from(at).begin(), piece.from(at).end());
-    }
-    CHECK(piece.rest.data() == reinterpret_cast<const std::byte*>(values->data()));
-  }
-  CHECK(inPlace == copied);
+  update.owner = *values;
   {
-    auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
-    for (int i = 0; i < 3; i++) log->append(ShardId{2}, update);
+    PendingRecords pending;
+    for (uint64_t number = 1; number <= 3; number++) appendRecord(pending, {}, number, ShardId{2}, update);
+    std::vector<std::byte> inPlace;
+    for (PendingRecords::Piece& piece : pending.pieces()) {
+      sealRecords(piece.bytes, 1, piece.inPlace);
+      for (const auto part : piece.parts()) inPlace.insert(inPlace.end(), part.begin(), part.end());
+      CHECK(piece.inPlace.data() == reinterpret_cast<const std::byte*>(values->get()));
+    }
+    CHECK(inPlace == copied);
   }
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  const long held = values->use_count();
+  auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+  for (int i = 0; i < 3; i++) log->append(ShardId{2}, update);
+  PSD_REQUIRE_OK(log->flush());
+  CHECK(holdsSoon([&] { return values->use_count() == held; }));
   auto records = allRecords(env);
   PSD_REQUIRE_OK(records);
   REQUIRE(records->size() == 3);
-  for (const LogRecord& record : *records) CHECK(std::ranges::equal(record.gradient().values(), *values));
+  for (const LogRecord& record : *records) CHECK(std::ranges::equal(record.gradient().values(), gradient));
+
+  env.fail({}, "no space left");
+  log->append(ShardId{2}, update);
+  CHECK(!log->flush().ok());
+  CHECK(holdsSoon([&] { return values->use_count() == held; }));
 }
 
 TEST_CASE("a segment of an older version is read, and one of an incompatible version is rejected by that") {

@@ -33,7 +33,7 @@ std::vector<LogRecord> recordsOf(Replicator::Batch& batch) {
   std::vector<LogRecord> records;
   for (const PendingRecords::Piece& piece : batch.records.pieces()) {
     std::vector<std::byte> whole = piece.bytes;
-    whole.insert(whole.end(), piece.rest.begin(), piece.rest.end());
+    whole.insert(whole.end(), piece.inPlace.begin(), piece.inPlace.end());
     std::span<const std::byte> left(whole);
     while (!left.empty()) {
       const uint64_t bytes = *recordBytes(left.first<kRecordPrefixBytes>());
@@ -81,7 +81,7 @@ TEST_CASE("a follower gets what is appended from then on, and a waiter resumes w
   CHECK(log.lagBytes() == 0);
 }
 
-TEST_CASE("a gradient with an owner is sent in place, and its buffer is free once the follower has it") {
+TEST_CASE("a gradient with an owner is sent in place, and its buffer is free with the batch") {
   TestLoop loop;
   Replicator log;
   const auto stream = log.open();
@@ -109,7 +109,7 @@ TEST_CASE("a gradient with an owner is sent in place, and its buffer is free onc
   CHECK(buffers[1].expired());
   std::optional batch = log.take(stream, {});
   REQUIRE(batch);
-  CHECK(batch->records.pieces()[0].rest.data() ==
+  CHECK(batch->records.pieces()[0].inPlace.data() ==
         reinterpret_cast<const std::byte*>(buffers[0].lock().get()));
   const auto records = recordsOf(*batch);
   REQUIRE(records.size() == 6);
@@ -124,6 +124,14 @@ TEST_CASE("a gradient with an owner is sent in place, and its buffer is free onc
   batch->records.clear(1 << 20);
   CHECK(buffers[0].expired());
   CHECK(buffers[2].expired());
+
+  const std::shared_ptr<float> values = gathered(1 << 15);
+  const AppliedUpdate pending{
+      .scalars = {9, 0.1}, .gradient = std::span<const float>(values.get(), 1 << 15), .owner = values};
+  log.append(ShardId{0}, pending, {});
+  CHECK(values.use_count() == 3);
+  log.close(stream);
+  CHECK(values.use_count() == 2);
 }
 
 TEST_CASE("a waiter for a follower that is gone waits until the log stops waiting for a standby") {

@@ -63,7 +63,10 @@ class Standby {
     if (!loop.resolved(filled)) return true;
     auto batch = log_.take(stream_, {});
     if (!batch) return false;
-    for (const PendingRecords::Piece& piece : batch->records.pieces()) apply(piece.bytes);
+    for (const PendingRecords::Piece& piece : batch->records.pieces()) {
+      if (!piece.inPlace.empty()) throw std::runtime_error("versions have no gradients");
+      apply(piece.bytes);
+    }
     log_.held(stream_, batch->next, batch->bytes);
     return true;
   }

@@ -11,6 +11,7 @@
 #include "server/checkpoint/store_at_rest.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
+#include "test/support/holds_soon.h"
 #include "test/unit/server/checkpoint/daemon_life.h"
 
 namespace psd::follower_test {
@@ -138,6 +139,44 @@ TEST_CASE("records arrive in pieces of any size") {
     damaged.back() ^= std::byte{1};
     CHECK(loop.wait(follower.records(damaged)).message() == "a record from the primary has a wrong checksum");
   }
+}
+
+TEST_CASE("large records reuse memory, and their checksums span calls") {
+  constexpr uint64_t kCount = 128 << 10, kUpdates = 5;
+  testing::TestLoop loop;
+  testing::MemoryEnv disk;
+  const auto store = testing::makeStore(1, testing::kCounting, {"large", {{"w", DType::f32, {kCount}}}});
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"locked"}).groups,
+                            Consistency::perShard, {}));
+  Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
+    return CopyPlace{store.get(), nullptr};
+  });
+  giveImage(follower, disk, loop);
+  const size_t size = GENERATE(size_t{8} << 10, size_t{200} << 10, size_t{1} << 20);
+  CAPTURE(size);
+  const auto recordOf = [&](uint64_t number) {
+    std::vector<std::byte> out;
+    const std::vector<float> gradient(kCount, -static_cast<float>(number));
+    const UpdateSource source{Rank{3}, 32, 11, Step{number}, Version{number}, 0};
+    appendRecord(out, number, ShardId{0}, {{number, 1.}, gradient, {&source, 1}});
+    sealRecords(out, 0);
+    return out;
+  };
+  const auto give = [&](std::span<const std::byte> bytes) {
+    Status status;
+    for (size_t at = 0; at < bytes.size() && status.ok(); at += size) {
+      status = loop.wait(follower.records(bytes.subspan(at, std::min(size, bytes.size() - at)))).status();
+    }
+    return status;
+  };
+  for (uint64_t number = 1; number <= kUpdates; number++) {
+    PSD_REQUIRE_OK(give(recordOf(number)));
+    REQUIRE(testing::holdsSoon([&] { return follower.lagBytes() == 0; }));  // its memory serves the next one
+  }
+  std::vector<std::byte> damaged = recordOf(kUpdates + 1);
+  damaged[damaged.size() / 2] ^= std::byte{1};
+  CHECK(give(damaged).message() == "a record from the primary has a wrong checksum");
+  CHECK(testing::contentOf(*store).front() == std::vector<float>(kCount, 1 + 2 + 3 + 4 + 5));
 }
 
 TEST_CASE("a follower that leaves accepts nothing more, and another may still resume from what it has") {

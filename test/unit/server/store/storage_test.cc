@@ -294,10 +294,11 @@ TEST_CASE("a staging pool reuses its buffers and keeps within its limits") {
   REQUIRE(!refused.ok());
   CHECK(refused.error().code == ErrorCode::overloaded);
   CHECK_THAT(refused.message(), Catch::Matchers::Contains("262144 bytes"));
-  for (int i = 0; i < 2; i++) StagingPool::transfer(lent.back());  // its holder accounts for it, once
+  for (int i = 0; i < 2; i++) CHECK(StagingPool::transfer(lent.back()));  // its holder accounts for it, once
   CHECK(pool->lentBytes() == 768 << 10);
   CHECK(pool->acquire(kCount).ok());
-  StagingPool::transfer(std::make_shared<float>());
+  CHECK_FALSE(StagingPool::transfer(std::make_shared<float>()));
+  CHECK_FALSE(StagingPool::transfer(nullptr));
   lent.clear();
   CHECK(pool->acquire(100 * kCount).ok());  // alone it may be larger than the limit
   CHECK(liveBuffers <= 2);                  // the idle ones were freed down to the limit first
