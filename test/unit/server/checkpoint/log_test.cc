@@ -7,6 +7,7 @@
 
 #include "server/checkpoint/log_reader.h"
 #include "server/checkpoint/log_writer.h"
+#include "server/store/staging_pool.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 #include "test/support/holds_soon.h"

@@ -9,6 +9,7 @@
 #include "server/daemon/restart_process.h"
 #include "server/replica/image_stream.h"
 #include "server/replica/memory_files.h"
+#include "server/store/staging_pool.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 #include "test/support/memory_env.h"
