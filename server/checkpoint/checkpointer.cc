@@ -135,7 +135,8 @@ void Checkpointer::run() {
   }
   // A requested checkpoint that was not taken yet may be the first one.
   const bool owed = requested_ != served_;
-  const bool changed = schedule_.unsaved(updates()) || savedSamples_ != samples() ||
+  const bool replayed = count_ == 0 && source_.logRecordsBefore > 0;
+  const bool changed = replayed || schedule_.unsaved(updates()) || savedSamples_ != samples() ||
                        savedBuffers_ != source_.store->buffers().get().number;
   if (!finalRequested_ || (!owed && !changed)) return;
   hold.unlock();

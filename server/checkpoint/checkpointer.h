@@ -39,6 +39,7 @@ struct CheckpointSource {
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
   uint64_t logBytesBefore = 0;              ///< bytes of the previous daemon's log that no checkpoint covers
+  uint64_t logRecordsBefore = 0;            ///< records in these, which were replayed
   std::shared_ptr<GuardedSamples> samples;  ///< the sample plan; null: there is none
   std::shared_ptr<LockedFolder> folder;     ///< the folder it is saved in; null: it need not be held
   std::set<uint64_t> damaged;               ///< checkpoints there that are unusable

@@ -276,6 +276,7 @@ bool Durability::beginWith(CheckpointSource source) {
   if (logs()) {
     if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
     source.logBytesBefore = logEnd_ ? logEnd_->bytes : 0;
+    source.logRecordsBefore = logEnd_ ? logEnd_->records : 0;
     source.log = openLog(*source.store);
     // The store may keep the log for longer than this object holds the folder.
     source.log->setFolderCheck([folder = std::weak_ptr(folder_)] {

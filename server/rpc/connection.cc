@@ -13,7 +13,7 @@ namespace {
 // More replies than any trainer's window references at once.
 constexpr size_t kPinsMax = 4096;
 // Clients of some languages keep answers for a while; do not disconnect them for a few.
-constexpr uint64_t kUnfinishedCallsMin = 1024;
+constexpr uint64_t kUnfinishedCallsMin = 2048;  // above the largest --window
 // Consecutive looks by mustEnd() without progress on a message whose memory others wait for.
 constexpr unsigned kStalledLooksMax = 3;
 // Consecutive looks, two seconds in total, in which a peer may read nothing while others wait for the memory

@@ -130,6 +130,29 @@ std::optional<float> resumed(Env& env, const std::string& resume) {
   return counts(*daemon.store).at(0);
 }
 
+TEST_CASE("an orderly end saves updates that were replayed, once") {
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    loop.wait(daemon.store->shard(0).whenDurable(pushRound(*daemon.store, Step{1})));
+  }
+  uint64_t number = 0;
+  for (int end = 0; end < 2; end++) {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    CHECK(counts(*daemon.store) == std::vector<float>(2, 1.f));
+    PSD_REQUIRE_OK(daemon.durability->finish());
+    const auto newest = newestCheckpoint(env, "/data");
+    PSD_REQUIRE_OK(newest);
+    REQUIRE(newest->checkpoint);
+    for (const ManifestShard& shard : newest->checkpoint->manifest.shards) CHECK(shard.version == Version{1});
+    if (end == 1) CHECK(newest->checkpoint->manifest.number == number);
+    number = newest->checkpoint->manifest.number;
+  }
+}
+
 TEST_CASE("an update before every kept checkpoint cannot be rebuilt, and the error says which can") {
   MemoryEnv env;
   liveOnce(env);
