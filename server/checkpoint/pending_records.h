@@ -33,12 +33,13 @@ class PendingRecords {
   /// Returns the memory to which the caller appends a record of `bytes` bytes. `space`: the record's share of
   /// the budget, held until the record is written.
   std::vector<std::byte>& place(uint64_t bytes, ByteBudget::Lease space);
-  /// The same for the first `bytes` bytes of a record that ends with `inPlace`, whose address and size are
-  /// multiples of 8. `owner` keeps them until the record is written.
+  /// Returns the memory to which the caller appends the first `bytes` bytes of a record. Its other bytes,
+  /// `inPlace`, are not copied: `owner` keeps them until the record is written. Their address and size are
+  /// multiples of 8. `space`: as for place().
   std::vector<std::byte>& placeBefore(std::span<const std::byte> inPlace, std::shared_ptr<const void> owner,
                                       uint64_t bytes, ByteBudget::Lease space);
   bool empty() const { return pieces_.empty(); }
-  /// The pieces in order.
+  /// The pieces, oldest records first.
   std::vector<Piece>& pieces() { return pieces_; }
   /// Drops all records. Keeps at most this much of their memory, so that appending does not fault in new
   /// pages.

@@ -20,11 +20,7 @@ kj::Promise<Result<PushAnswer>> subtract(Shard& shard, Lane& lane, WholeShard wh
       .then([&shard, whole = std::move(whole), update,
              space = std::move(space)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
-        const Version made = shard.endUpdate({.scalars = update,
-                                              .gradient = whole.gradient,
-                                              .sources = {&whole.source, 1},
-                                              .owner = whole.gathered.view().owner},
-                                             std::move(space));
+        const Version made = shard.endUpdate(whole.update(update), std::move(space));
         return PushAnswer{PushOutcome::applied, made, 0, 1, shard.logged()};
       });
 }

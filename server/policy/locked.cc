@@ -113,11 +113,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane,
       .then([&shard, whole = std::move(whole), update = update,
              space = std::move(space)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
-        const Version made = shard.endUpdate({.scalars = update,
-                                              .gradient = whole.part.gradient,
-                                              .sources = {&whole.part.source, 1},
-                                              .owner = whole.part.gathered.view().owner},
-                                             std::move(space));
+        const Version made = shard.endUpdate(whole.part.update(update), std::move(space));
         return PushAnswer{PushOutcome::applied, made, whole.part.source.staleness, 1, shard.logged()};
       });
 }

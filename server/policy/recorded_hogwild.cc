@@ -59,11 +59,7 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane
       .then([&shard, whole = std::move(whole), update,
              space = std::move(space)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
-        const auto [made, logged] = shard.endRacingUpdate({.scalars = update,
-                                                           .gradient = whole.gradient,
-                                                           .sources = {&whole.source, 1},
-                                                           .owner = whole.gathered.view().owner},
-                                                          std::move(space));
+        const auto [made, logged] = shard.endRacingUpdate(whole.update(update), std::move(space));
         return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, logged};
       });
 }

@@ -15,6 +15,12 @@ struct WholeShard {
   UpdateSource source;
   Gradient gradient;
   GatheredGradient gathered = {};  ///< owns the gradient's memory, if it was gathered
+
+  /// The update that the gradient made, for the log. A view of this object.
+  AppliedUpdate update(const UpdateScalars& scalars) const {
+    return {
+        .scalars = scalars, .gradient = gradient, .sources = {&source, 1}, .owner = gathered.view().owner};
+  }
 };
 
 /// Applies a shard's complete gradient, as the policy does it.

@@ -5,8 +5,8 @@
 
 namespace psd::testing {
 
-/// Waits until `condition()` holds, for up to three minutes; whether it does. For effects of other threads
-/// that no call waits for.
+/// Waits until `condition()` holds, for up to three minutes, and returns whether it does. For effects of
+/// other threads that no call waits for.
 template <class Condition>
 bool holdsSoon(const Condition& condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);

@@ -145,6 +145,14 @@ TEST_CASE("a gradient that was gathered goes to the log in place, and one in a m
   CHECK(fixture.log->gradients == std::vector(2, ones));
 }
 
+TEST_CASE("the combined gradient of a round goes to the log in place") {
+  Fixture fixture("sync");
+  const std::vector<float> ones(kElements, 1.f);
+  PSD_REQUIRE_OK(fixture.push(1, std::span<const float>(ones)));
+  CHECK(fixture.log->owned == std::vector{true});
+  CHECK(fixture.log->gradients == std::vector(1, ones));
+}
+
 TEST_CASE("a value that became NaN in shared memory after it was checked is rejected") {
   const bool slices = GENERATE(false, true);
   Fixture fixture(GENERATE("hogwild", "locked"));
